@@ -1,4 +1,4 @@
-"""How long a request of each code may be, and that no more of it is read or handled."""
+"""The maximum length of a request for each code; no more is read or handled."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SOME = 64
 
 def request(code: int, header_size: int, body_size: int, serialize_type: int = JSON,
             flag: int = 0) -> bytes:
-    """A frame of these sizes, with opaque 7."""
+    """Return a frame of these sizes, with opaque 7."""
     if serialize_type == JSON:
         head = b'{"code":%d,"extFields":{"no":"' % code
         tail = b'"},"flag":%d,"language":"JAVA","opaque":7,"version":479}' % flag
@@ -98,7 +98,9 @@ class TableTests(SynchronousTestCase):
                              msg=str(row.code))
 
     def test_every_row(self) -> None:
-        """What is as long as it may be is handled; a byte more, of header or body, is not."""
+        """A request of the maximum length is handled; one more byte of header or
+        body is refused.
+        """
         for row in self.rows():
             handled: list[Request[Any]] = []
 
@@ -130,7 +132,7 @@ class TableTests(SynchronousTestCase):
 
 
 class RefusalTests(SynchronousTestCase):
-    """How what is too long is refused."""
+    """The refusal of requests that are too long."""
 
     def setUp(self) -> None:
         self.handled = 0
@@ -148,7 +150,7 @@ class RefusalTests(SynchronousTestCase):
         return Reply()
 
     def test_another_code(self) -> None:
-        """A header that seems to be of a code that may be longer is one of the code it says."""
+        """The code in the header counts, even if it looks like a code with a higher limit."""
         frame = request(10, HEADER_SIZE_MAX + 1, 0).replace(b'"opaque"', b'"code":11,"opaque"')
         frame = frame.replace(b"x" * 10, b"", 1)
         self.client.says(frame)
@@ -157,14 +159,14 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual(self.handled, 0)
 
     def test_code_nobody_serves(self) -> None:
-        """Its bounds are those of most."""
+        """An unknown code has the limits of most codes."""
         for sizes in ((HEADER_SIZE_MAX + 1, 0), (200, BODY_SIZE_MAX + 1)):
             self.client.says(request(901, *sizes))
             [reply] = self.client.heard()
             self.assertEqual((reply.code, reply.opaque), (ResponseCode.INVALID_PARAMETER, 7))
 
     def test_requests_before_and_behind_are_answered(self) -> None:
-        """Those before and behind are answered."""
+        """Requests before and after it are answered."""
         self.client.says(request(11, 200, 0), request(10, LONG_HEADER_SIZE_MAX + 1, 5),
                          request(11, 200, BODY_SIZE_MAX + 1), request(10, 200, 0))
         self.assertEqual([reply.code for reply in self.client.heard()],
@@ -180,7 +182,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual(self.handled, 0)
 
     def test_no_opaque(self) -> None:
-        """Who cannot be answered is cut off, behind the answers to what came before."""
+        """A peer that cannot be answered is disconnected after earlier responses."""
         long = encode_frame(JSON, b"x" * (HEADER_SIZE_MAX + 1), b"")
         self.client.says(request(11, 200, 0), long, request(11, 200, 0))
         self.assertEqual([reply.code for reply in self.client.heard()], [0])
@@ -188,7 +190,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertTrue(self.client.connection.protocol.closing)
 
     def test_no_validator_runs_for_a_request_that_is_too_long(self) -> None:
-        """Nobody is asked who may, and nothing is read."""
+        """No validator is called, and nothing is decoded."""
         asked: list[Request[Any]] = []
 
         @implementer(IAccessValidator)
@@ -207,10 +209,10 @@ class RefusalTests(SynchronousTestCase):
 
 
 class WaitTests(SynchronousTestCase):
-    """What waits with its body read counts for what that takes."""
+    """A waiting request with a decoded body counts with the memory that this takes."""
 
     def test_ten_times_its_bytes(self) -> None:
-        """Ten times its bytes."""
+        """It counts ten times its bytes."""
         until: Deferred[Reply] = Deferred()
         sizes = []
         for decodes in (False, True):

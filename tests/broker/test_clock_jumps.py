@@ -1,4 +1,4 @@
-"""A kernel whose wall clock jumps: durations stay what they are."""
+"""The wall clock of a kernel jumps, and durations remain right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOUR_MS = 3_600_000
 
 
 class ClockJumpTests(KernelTestCase):
-    """The clock goes an hour back, or two ahead."""
+    """The clock goes an hour back, or two hours ahead."""
 
     plugins = (("orderly", orderly.Plugin),)
 
@@ -48,7 +48,7 @@ class ClockJumpTests(KernelTestCase):
         self.assertEqual(store.upkeep.synced_offset, store.commit_log.max_offset)
 
     def test_store_times(self) -> None:
-        """They stand still for a small step, and go back with the clock for a large one."""
+        """They stand still after a small step, and follow a large one back."""
         def stored_ms() -> int:
             self.send()
             return self.box.stored("T", 0)[-1].store_timestamp
@@ -65,7 +65,7 @@ class ClockJumpTests(KernelTestCase):
         return Checkpoint.decode(self.disk.read_file("/store/checkpoint"), "")
 
     def test_the_checkpoint_is_before_the_message_whose_time_went_back(self) -> None:
-        """On disk it is before the first message whose store time went back, at once."""
+        """On disk it is at once before the first message with an earlier store time."""
         self.send()
         self.after(70_000, "flush the store")
         before = self.checkpoint()
@@ -81,7 +81,7 @@ class ClockJumpTests(KernelTestCase):
         self.assertEqual(self.checkpoint().logics_msg_timestamp, stored_ms)
 
     def test_full_disk(self) -> None:
-        """Where the checkpoint cannot be lowered nothing is stored."""
+        """If the checkpoint cannot be lowered, no message is stored."""
         self.send()
         self.after(11_000, "flush the store")
         self.box.jump_ms = -_HOUR_MS
@@ -96,7 +96,7 @@ class ClockJumpTests(KernelTestCase):
         self.flushLoggedErrors()
 
     def test_a_pull_waits_as_long_as_it_asked_for(self) -> None:
-        """A pull waits as long as it asked for."""
+        """A pull waits for its time-out, whatever the clock does."""
         self.send()
         for jump_ms in (-_HOUR_MS, 2 * _HOUR_MS):
             peer = self.box.peer()
@@ -109,7 +109,7 @@ class ClockJumpTests(KernelTestCase):
             self.assertEqual(reply.code, ResponseCode.PULL_NOT_FOUND)
 
     def test_a_client_is_there_as_long_as_it_is_heard(self) -> None:
-        """A client is there as long as it is heard."""
+        """A client that sends heartbeats is not removed."""
         peer = self.box.peer()
         kernel = self.box.kernel
         kernel.clients.register_consumer(
@@ -123,7 +123,7 @@ class ClockJumpTests(KernelTestCase):
         self.assertFalse(peer.active)
 
     def test_long_work(self) -> None:
-        """It lets others have their turn in its time."""
+        """Others are served in time."""
         done: list[int] = []
 
         def work() -> Iterator[None]:

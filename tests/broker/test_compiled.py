@@ -1,4 +1,4 @@
-"""Tests of broker/compiled.py: whether compiled modules run the sources of the checkout."""
+"""Compiled modules are compared with the sources of the checkout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twistmq.broker.compiled import COMPILED_MODULES, build_warning, stale_modul
 
 
 class StaleTests(SynchronousTestCase):
-    """broker/compiled.py."""
+    """The module broker/compiled.py."""
 
     def setUp(self) -> None:
         self.folder = Path(self.mktemp())
@@ -29,7 +29,7 @@ class StaleTests(SynchronousTestCase):
         return stale_modules({"a.record": self.extension})
 
     def test_an_extension_as_old_as_its_source_is_up_to_date(self) -> None:
-        """A build may give both files one time."""
+        """A build may give both files the same time."""
         self.assertEqual(self.stale(), [])
 
     def test_an_extension_older_than_its_source_is_stale(self) -> None:
@@ -38,7 +38,7 @@ class StaleTests(SynchronousTestCase):
         self.assertEqual(self.stale(), ["a.record"])
 
     def test_an_extension_without_a_source_is_up_to_date(self) -> None:
-        """An installation may leave the sources out."""
+        """An installation may lack the sources."""
         self.source.unlink()
         self.assertEqual(self.stale(), [])
 
@@ -49,7 +49,7 @@ class StaleTests(SynchronousTestCase):
         return build_warning()
 
     def test_an_editable_installation_warns_of_stale_and_missing_modules(self) -> None:
-        """The warning names the modules, and says what to do."""
+        """The warning names the modules and the remedy."""
         first, *others = COMPILED_MODULES
         text = self.warning(editable=True, compiled_names=list(others), stale=[others[0]])
         self.assertEqual(text, f"compiled modules are out of date (older than their sources: "
@@ -57,7 +57,7 @@ class StaleTests(SynchronousTestCase):
                                "TWISTMQ_PURE=1 for development")
 
     def test_there_is_no_warning_of_a_plain_or_a_regular_installation(self) -> None:
-        """Plain Python runs the sources, and a regular installation has no sources to edit."""
+        """Plain Python runs the sources, and a regular installation has none to edit."""
         self.assertEqual(self.warning(editable=True, compiled_names=[], stale=[]), "")
         self.assertEqual(self.warning(editable=False, compiled_names=[], stale=["a"]), "")
         self.assertEqual(
@@ -68,7 +68,7 @@ class SameBytesTests(SynchronousTestCase):
     """Compiled modules and their sources; `python -m tests.long.differential` is the long form."""
 
     def test_both_answer_and_store_the_same(self) -> None:
-        """Each reply and each file, of requests that are made at random."""
+        """Each response and each file is equal for random requests."""
         said = subprocess.run(
             [sys.executable, "-m", "tests.long.differential", "--requests", "3000"],
             cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=120,

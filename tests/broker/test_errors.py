@@ -1,4 +1,4 @@
-"""The trees of errors, and the pages of them at the heads of their modules."""
+"""The trees of errors, and their drawings at the heads of the modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULES = {"protocol/errors.py": errors, "broker/errors.py": server_errors}
 
 
 def drawn_tree(module: ModuleType) -> dict[str, str | None]:
-    """By the name of each error in the module's text, the one that it is drawn under."""
+    """Return the parent of each error in the drawing of a module."""
     parents: dict[str, str | None] = {}
     above: list[tuple[int, str]] = []
     for blanks, name in re.findall(r"^( {4,})([A-Z]\w+) {2,}\S", module.__doc__ or "", re.M):
@@ -30,10 +30,10 @@ def drawn_tree(module: ModuleType) -> dict[str, str | None]:
 
 
 class ErrorTreeTests(SynchronousTestCase):
-    """protocol/errors.py and broker/errors.py."""
+    """The modules protocol/errors.py and broker/errors.py."""
 
     def test_the_trees_are_drawn_as_the_classes_are(self) -> None:
-        """Each class stands in the text under its base, and in ``__all__``.
+        """Each class is in the drawing under its base, and in ``__all__``.
 
         The second tree begins with those of the first that it continues.
         """

@@ -1,4 +1,4 @@
-"""Tables that become another broker's, as those of a slave do."""
+"""Tables that are copied from another broker, as a slave does."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 def done(work: Generator[None, None, T]) -> T:
-    """The result of work in slices."""
+    """Return the result of work in slices."""
     return run_to_completion(work)
 
 
 class CopyTests(SynchronousTestCase):
-    """A slave beside the tables of its master."""
+    """A slave, and the tables of its master."""
 
     def setUp(self) -> None:
         self.master = KernelBox()
@@ -51,7 +51,7 @@ class CopyTests(SynchronousTestCase):
             dict(table.table), table.forbidden, table.data_version))
 
     def test_topics_and_their_version_become_the_masters(self) -> None:
-        """What a master adds, changes and deletes; what does not differ is not written again."""
+        """Additions, changes and deletions are copied; equal rows are not written again."""
         ours, theirs = self.slave.kernel.topic_config, self.master.kernel.topic_config
         entered: list[str] = []
         enter = TopicConfigTable._enter
@@ -78,7 +78,7 @@ class CopyTests(SynchronousTestCase):
         self.assertEqual(ours.rows_size, theirs.rows_size)
 
     def test_a_topic_that_the_master_has_not_goes_with_its_queues(self) -> None:
-        """So do its offsets; topics of the system stay."""
+        """Its offsets are deleted too; system topics remain."""
         kernel = self.slave.kernel
         self.slave.ask(RequestCode.SEND_MESSAGE_V2, send_header("Old", self.slave.now_ms), b"x")
         kernel.consumer_offset.commit("peer", "g", "Old", 0, 1)
@@ -100,7 +100,7 @@ class CopyTests(SynchronousTestCase):
         self.assertIn("A", saved.topic_config_table)
 
     def test_a_topic_that_cannot_be_is_refused_with_all(self) -> None:
-        """A bad body changes nothing."""
+        """An invalid body changes nothing."""
         table = self.slave.kernel.topic_config
         before, version = dict(table.table), table.data_version.encode()
         for name, config in (("a/b", TopicConfig("a/b")), ("A", TopicConfig("B")),
@@ -111,7 +111,7 @@ class CopyTests(SynchronousTestCase):
         self.assertEqual((table.table, table.data_version.encode()), (before, version))
 
     def test_groups_masks_and_their_version_become_the_masters(self) -> None:
-        """System groups stay; of an older master, which has no masks, those here stay."""
+        """System groups remain; if an older master has no masks, those of the slave remain."""
         ours, theirs = self.slave.kernel.subscription_group, self.master.kernel.subscription_group
         theirs.update(SubscriptionGroupConfig("g", retry_max_times=3), {})
         theirs.forbid("g", "A", 2, forbidden=True)
@@ -132,7 +132,7 @@ class CopyTests(SynchronousTestCase):
         self.assertRaises(WireError, done, work)
 
     def test_offsets_are_merged(self) -> None:
-        """A master's are taken as they are, those of a slave only where they are larger."""
+        """A master's offsets are copied; those of a slave count only if they are larger."""
         table = self.slave.kernel.consumer_offset
         table.commit("peer", "g", "A", 0, 10)
         table.commit("peer", "g", "A", 1, 10)

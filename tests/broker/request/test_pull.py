@@ -225,7 +225,7 @@ class NextBrokerTests(PullTestCase):
         self.assertEqual([self.next_broker(offset) for offset in (4, 5)], [2, 2])
 
     def test_the_master_is_suggested_where_slaves_are_not_read(self) -> None:
-        """Where no slave may be read from, it is the master in any case."""
+        """If slaves are not read, the master is suggested in every case."""
         self.start()
         self.assertEqual([self.next_broker(offset) for offset in (0, 4)], [0, 0])
         self.box.settings.update({"slaveReadEnable": "true"})
@@ -243,14 +243,14 @@ class NextBrokerTests(PullTestCase):
         self.assertEqual([self.next_broker(offset) for offset in (0, 4, 5)], [3, 2, 2])
 
     def test_how_far_is_far(self) -> None:
-        """By accessMessageInMemoryMaxRatio, the share of the memory that holds messages."""
+        """accessMessageInMemoryMaxRatio is the share of the memory that holds messages."""
         self.start(slaveReadEnable="true", accessMessageInMemoryMaxRatio="100")
         self.assertEqual([self.next_broker(offset) for offset in (1, 4)], [2, 2])
         self.start(slaveReadEnable="true", accessMessageInMemoryMaxRatio="1")
         self.assertEqual([self.next_broker(offset) for offset in (1, 3)], [3, 3])
 
     def test_a_pull_that_waited_is_told_as_well(self) -> None:
-        """Its answer comes by another way."""
+        """The response to a pull that waited has it as well."""
         peer = self.box.peer()
         self.assertIsNone(self.box.send(peer, RequestCode.PULL_MESSAGE, pull_header(
             "T", 5, group="G", hold_ms=15_000)))
@@ -260,23 +260,23 @@ class NextBrokerTests(PullTestCase):
 
 
 class SubscriptionTests(PullTestCase):
-    """The subscription a pull brings, and the one its group said in a heartbeat."""
+    """The subscription in a pull, and the subscription of its group from a heartbeat."""
 
     def test_messages_of_other_tags_do_not_come(self) -> None:
-        """Messages of other tags do not come; the offset goes past them."""
+        """Messages with other tags are not returned; the offset passes them."""
         self.assertEqual(self.bodies(expression="a"), [b"0", b"2", b"4"])
         self.assertEqual(self.bodies(expression="a || b"), [b"0", b"1", b"2", b"3", b"4"])
         self.assertEqual(self.offsets(expression="c"), (
             ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 5, 0, 5))
 
     def test_parse_failed(self) -> None:
-        """An expression that is none."""
+        """The expression is invalid."""
         reply = self.pull(expression="||")
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"))
 
     def test_of_the_group(self) -> None:
-        """Without a subscription of its own a pull uses its group's."""
+        """A pull without a subscription uses that of its group."""
         own = {"sys_flag": 0, "sub_version": 1}
         reply = self.pull(group="G", changes=own)
         self.assertEqual(reply.code, ResponseCode.SUBSCRIPTION_NOT_EXIST)
@@ -292,7 +292,7 @@ class SubscriptionTests(PullTestCase):
         self.assertIn("the consumer's subscription not exist", reply.remark or "")
 
     def test_class_filter(self) -> None:
-        """The broker ignores the old class filter: all messages come."""
+        """The broker ignores the old class filter, so all messages are returned."""
         self.assertEqual(len(self.bodies(expression="a", changes={"sys_flag": 4 | 8})), 5)
         self.heartbeat(expression="a")
         of_group = {"sys_flag": 0, "sub_version": 1}
@@ -300,7 +300,7 @@ class SubscriptionTests(PullTestCase):
         self.assertEqual(len(self.bodies(group="G", changes=of_group | {"sys_flag": 8})), 5)
 
     def test_unknown_language(self) -> None:
-        """A language nobody brought."""
+        """No plugin provides the language."""
         reply = self.pull(expression="n > 1", expression_type="SQL92")
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.SYSTEM_ERROR,
@@ -308,7 +308,7 @@ class SubscriptionTests(PullTestCase):
 
 
 class LanguageTests(PullTestCase):
-    """A plugin's filter language."""
+    """The filter language of a plugin."""
 
     settings = {"enablePropertyFilter": "true"}  # noqa: RUF012
 
@@ -321,7 +321,7 @@ class LanguageTests(PullTestCase):
         return {"EQUALS": Equals(), "BROKEN": _Broken()}
 
     def test_records_are_asked(self) -> None:
-        """Properties decide which messages come."""
+        """The properties of the records decide which messages are returned."""
         self.assertEqual(self.bodies(expression="n=3", expression_type="EQUALS"), [b"3"])
         self.assertEqual(self.offsets(expression="n=9", expression_type="EQUALS"), (
             ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 5, 0, 5))
@@ -329,7 +329,7 @@ class LanguageTests(PullTestCase):
                          ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 
     def test_language_that_raises(self) -> None:
-        """It costs its own consumers their pull, nobody else's."""
+        """Only the pulls of its own consumers fail."""
         reply = self.pull(expression="x", expression_type="BROKEN")
         self.assertEqual(reply.code, ResponseCode.SYSTEM_ERROR)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
@@ -337,7 +337,7 @@ class LanguageTests(PullTestCase):
 
 
 class _Broken:
-    """A language whose matching raises."""
+    """A language whose matching raises an error."""
 
     def compile(self, expression: str) -> Any:
         return lambda properties: 1 // 0
@@ -368,19 +368,19 @@ class ForbiddenTests(PullTestCase):
         return reply.header(PullForbiddenResponseHeader).forbidden_type, reply.remark
 
     def test_a_group_that_may_not_consume(self) -> None:
-        """A group that may not consume."""
+        """The group may not consume."""
         self.kernel.subscription_group.table["G"] = SubscriptionGroupConfig(
             "G", consume_enable=False)
         self.assertEqual(self.forbidden(group="G"),
                          (2, "subscription group no permission, G"))
 
     def test_a_topic_without_read_permission_is_refused(self) -> None:
-        """A topic without the permission to read."""
+        """The topic has no permission to read."""
         self.kernel.topic_config.table["T"].perm = 2
         self.assertEqual(self.forbidden(), (3, "the topic[T] pulling message is forbidden"))
 
     def test_a_group_that_may_not_broadcast(self) -> None:
-        """A group that may not broadcast."""
+        """The group may not broadcast."""
         self.kernel.subscription_group.table["G"] = SubscriptionGroupConfig(
             "G", consume_broadcast_enable=False)
         self.heartbeat(model=MessageModel.BROADCASTING)
@@ -388,7 +388,7 @@ class ForbiddenTests(PullTestCase):
             4, "the consumer group[G] can not consume by broadcast way"))
 
     def test_a_group_that_may_not_read_this_topic(self) -> None:
-        """A group that may not read this topic."""
+        """The group may not read this topic."""
         self.heartbeat()
         self.kernel.subscription_group.forbidden["G"] = {"T": 1 << 2}
         self.assertEqual(self.forbidden(group="G", changes={"sys_flag": 0}), (
@@ -416,7 +416,7 @@ class ClosedBrokerTests(PullTestCase):
     settings = {"litePullMessageEnable": "false"}  # noqa: RUF012
 
     def test_lite_pull(self) -> None:
-        """Lite pulls are refused, others are not."""
+        """Lite pulls are refused, and other pulls are not."""
         reply = self.pull(code=RequestCode.LITE_PULL_MESSAGE)
         self.assertEqual((reply.code, reply.remark), (
             ResponseCode.NO_PERMISSION,
@@ -424,7 +424,7 @@ class ClosedBrokerTests(PullTestCase):
         self.assertEqual(len(self.bodies()), 5)
 
     def test_write_only(self) -> None:
-        """A broker that only takes messages gives none."""
+        """A broker that only accepts messages refuses pulls."""
         box = KernelBox(settings={"brokerPermission": "2"})
         self.addCleanup(box.stop)
         reply = box.ask(RequestCode.PULL_MESSAGE, pull_header("T"))
@@ -434,19 +434,19 @@ class ClosedBrokerTests(PullTestCase):
 
 
 class NoGroupCreationTests(PullTestCase):
-    """autoCreateSubscriptionGroup=false."""
+    """The setting autoCreateSubscriptionGroup=false."""
 
     settings = {"autoCreateSubscriptionGroup": "false"}  # noqa: RUF012
 
     def test_unknown_group(self) -> None:
-        """Only groups that were made may pull."""
+        """Only groups that were created may pull."""
         self.assertEqual(self.pull().code, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
         self.kernel.subscription_group.table["made"] = SubscriptionGroupConfig("made")
         self.assertEqual(len(self.bodies(group="made")), 5)
 
 
 class ConsumeHookTests(PullTestCase):
-    """``before_consume`` and ``after_consume``."""
+    """The hooks ``before_consume`` and ``after_consume``."""
 
     def setUp(self) -> None:
         self.plugins = [("plugin", self)]
@@ -466,14 +466,14 @@ class ConsumeHookTests(PullTestCase):
         self.after.append((context.message_count, context.size_bytes))
 
     def test_hooks_see_the_consumer_and_the_messages(self) -> None:
-        """They see who asks and what is sent; where nothing is sent only the first runs."""
+        """They get the consumer and the messages; without messages only the first one runs."""
         size = len(self.pull(offset=3).body)
         self.pull(offset=5)
         self.assertEqual(self.before, [("test_consumer", "T", 0, 3), ("test_consumer", "T", 0, 5)])
         self.assertEqual(self.after, [(2, size)])
 
     def test_a_refusal_is_the_answer(self) -> None:
-        """A refusal is the answer."""
+        """A refusal is the response."""
         reply = self.pull(group="late")
         self.assertEqual((reply.code, reply.remark),
                          (ResponseCode.SYSTEM_BUSY, "come back tomorrow"))

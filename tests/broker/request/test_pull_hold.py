@@ -23,7 +23,7 @@ from twistmq.protocol.properties import java_string_hash
 
 
 class PullHoldTestCase(SynchronousTestCase):
-    """A kernel with one message in T, queue 0."""
+    """A kernel with one message in queue 0 of T."""
 
     settings: Mapping[str, str] = {}
 
@@ -66,7 +66,7 @@ class PullHoldTestCase(SynchronousTestCase):
 
 
 class Keeper:
-    """Filters of pulls that write down what they are asked."""
+    """Creates filters for pulls that record the messages for which they are called."""
 
     def __init__(self, asked: list[Any]) -> None:
         self.asked = asked
@@ -93,10 +93,10 @@ class Keeper:
 
 
 class WakeTests(PullHoldTestCase):
-    """What ends a wait."""
+    """The end of a wait."""
 
     def test_a_message_ends_the_wait_and_is_in_the_reply(self) -> None:
-        """A message of the queue ends it at once; the reply carries it."""
+        """A message of the queue ends it immediately, and is in the response."""
         peer = self.pull()
         self.send(b"other queue", queue_id=1)
         self.send(b"other topic", topic="U")
@@ -109,13 +109,13 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(len(self.replies(peer)), 1)
 
     def test_the_first_message_of_a_queue(self) -> None:
-        """A queue that holds nothing can be waited for."""
+        """A pull can wait at a queue without messages."""
         peer = self.pull(0, queue_id=3)
         self.send(b"first", queue_id=3)
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"first"])])
 
     def test_everybody_who_waits(self) -> None:
-        """All pulls of a queue are woken by one message."""
+        """One message wakes all pulls of its queue."""
         peers = [self.pull() for _ in range(50)]
         self.assertEqual(self.hold.count, 50)
         self.send(b"1")
@@ -123,7 +123,7 @@ class WakeTests(PullHoldTestCase):
                          [[(ResponseCode.SUCCESS, [b"1"])]] * 50)
 
     def test_each_pull_waits_as_long_as_it_asked(self) -> None:
-        """Each pull waits as long as it asked for."""
+        """Each pull waits for its own time-out."""
         short, long = self.pull(hold_ms=5000), self.pull(hold_ms=15_000)
         self.advance(4999)
         self.assertEqual(self.replies(short), [])
@@ -134,7 +134,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(long), [(ResponseCode.PULL_NOT_FOUND, [])])
 
     def test_no_pull_waits_longer_than_the_bound(self) -> None:
-        """A client that names a time without an end is answered, and asks again."""
+        """A client with an endless time-out gets a response, and asks again."""
         peer = self.pull(hold_ms=2**62)
         self.advance(HOLD_MS_MAX - 1)
         self.assertEqual(self.replies(peer), [])
@@ -142,7 +142,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(peer), [(ResponseCode.PULL_NOT_FOUND, [])])
 
     def test_a_message_of_another_tag_does_not_wake_a_pull(self) -> None:
-        """A message of another tag does not wake a pull; it is passed over at the end."""
+        """A message with another tag does not wake a pull; it is skipped at the end."""
         peer = self.pull(expression="a || b")
         self.send(b"1", tag="c")
         self.assertEqual(self.replies(peer), [])
@@ -154,7 +154,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(late), [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
 
     def test_cost_of_other_tags(self) -> None:
-        """A message that none of thousands of pulls wants costs no more than where few wait."""
+        """The cost of a message that no pull wants does not depend on the number of pulls."""
         # Here the two tags share no place.
         self.patch(waiting_by_tag, "_SALT", 0x9E3779B97F4A7C15)
         self.box.kernel.topic_config.table["T"].read_queue_nums = 16
@@ -175,8 +175,8 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.hold.count, waiting - 501)
 
     def test_memory_of_tags(self) -> None:
-        """What a filter of many tags takes counts as held, and is no more than its text, which is
-        there twice.
+        """The tags of a filter count as held memory, at most as twice the text of
+        the expression.
         """
         expression = " || ".join(f"t{number}" for number in range(5000))
         peer = self.pull(expression=expression)
@@ -191,7 +191,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(peer.held_bytes, 0)
 
     def test_a_pull_that_looks_at_properties_gets_a_message_that_matches(self) -> None:
-        """A pull that looks at properties gets a message that matches, and never another."""
+        """A pull with a filter on properties gets only a message that matches."""
         peer = self.pull(expression="colour=red", expression_type="EQUALS")
         self.send(b"1", properties={"colour": "red"})
         self.assertEqual(self.replies(peer), [(ResponseCode.SUCCESS, [b"1"])])
@@ -202,7 +202,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(peer), [(ResponseCode.PULL_RETRY_IMMEDIATELY, [])])
 
     def test_store_time(self) -> None:
-        """The filter of a pull that waits is told when the message was stored."""
+        """The filter of a waiting pull gets the store time of the message."""
         asked: list[Any] = []
         keeper = Keeper(asked)
         self.box.kernel.filters.consumer_filters = keeper
@@ -217,7 +217,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(peer)[0][0], ResponseCode.SUCCESS)
 
     def test_language_that_raises(self) -> None:
-        """A filter that raises when a message comes costs its own consumer the pull."""
+        """A filter that raises at a message fails only the pull of its own consumer."""
         keeper = Keeper([])
         self.box.kernel.filters.consumer_filters = keeper
         peer = self.pull(expression="x", expression_type="EQUALS")
@@ -227,7 +227,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_lost_connection(self) -> None:
-        """A pull whose connection is lost is forgotten; nothing is written to it."""
+        """A pull whose connection is lost is removed, and nothing is written to it."""
         peer = self.pull()
         peer.active = False
         self.advance(1000)
@@ -238,20 +238,20 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual((self.hold.count, other.held_bytes, other.written), (0, 0, []))
 
     def test_a_broker_that_stops_answers_all_of_them(self) -> None:
-        """A broker that stops answers all of them."""
+        """A broker that stops answers all waiting pulls."""
         peer = self.pull()
         self.hold.release_all()
         self.assertEqual(self.replies(peer), [(ResponseCode.PULL_NOT_FOUND, [])])
 
     def test_pull_that_is_refused_when_woken(self) -> None:
-        """What changed meanwhile holds: a topic that may no longer be read."""
+        """A topic may have lost the permission to read in the meantime."""
         peer = self.pull()
         self.box.kernel.topic_config.table["T"].perm = 2
         self.send(b"1")
         self.assertEqual(self.replies(peer), [(ResponseCode.NO_PERMISSION, [])])
 
     def test_deleted_topic(self) -> None:
-        """A topic that is gone is no reason to wait on, nor an error of ours."""
+        """The wait ends without an error in the log."""
         peer = self.pull()
         del self.box.kernel.topic_config.table["T"]
         self.box.kernel.store.delete_topic("T")
@@ -259,7 +259,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(peer), [(ResponseCode.TOPIC_NOT_EXIST, [])])
 
     def test_a_topic_that_is_deleted_ends_its_waits(self) -> None:
-        """It may be made again before the time of a pull is up, with other messages."""
+        """The topic may be created again with other messages before the time is up."""
         pulls = [self.pull(), self.pull()]
         self.send(b"1", "U")
         other = self.box.peer()
@@ -284,7 +284,7 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(other), [])
 
     def test_messages_that_came_unnoticed(self) -> None:
-        """The periodic check wakes a pull whose message nobody told of."""
+        """The periodic check wakes a pull whose message was not announced."""
         peers = [self.pull(), self.pull(0, queue_id=1), self.pull(0, queue_id=2)]
         wanting = self.pull(expression="a")
         self.box.kernel.store.dispatch.on_arrival.clear()
@@ -301,8 +301,8 @@ class WakeTests(PullHoldTestCase):
         self.assertEqual(self.replies(wanting), [])
 
     def test_beyond_the_limit_each_connection_may_still_have_some_pulls_held(self) -> None:
-        """When too many wait, each connection still may have some wait; the others are answered,
-        and few lines tell of them.
+        """When too many pulls wait, each connection may still have a few; others are answered, and
+        few log lines are written.
         """
         self.hold.count = HELD_PULLS_MAX
         first, second = self.box.peer(), self.box.peer()
@@ -326,13 +326,13 @@ class WakeTests(PullHoldTestCase):
         self.assertIsNone(ask(first))
 
     def test_not_suspended(self) -> None:
-        """A pull that does not ask to wait is answered at once."""
+        """A pull that does not ask to wait is answered immediately."""
         reply = self.box.ask(RequestCode.PULL_MESSAGE, pull_header("T", 1))
         self.assertEqual(reply.code, ResponseCode.PULL_NOT_FOUND)
         self.assertEqual(self.hold.count, 0)
 
     def test_a_broken_pull_among_others(self) -> None:
-        """One whose pull raises is answered with the error; the others get their message."""
+        """A pull that raises an error is answered with it; the others get their message."""
         good, bad, last = self.pull(), self.pull(group="bad"), self.pull()
         groups = self.box.kernel.subscription_group
         found = groups.find
@@ -375,7 +375,7 @@ class TurnTests(PullHoldTestCase):
         return [bool(peer.written) for peer in peers]
 
     def test_a_turn_wakes_some_of_them(self) -> None:
-        """A turn wakes some of them, in the order they came; what they get is the same."""
+        """A turn wakes some of them, in the order of their arrival, with the same responses."""
         peers = self.pulls(100)
         self.clock(4)
         self.send(b"1")
@@ -391,7 +391,7 @@ class TurnTests(PullHoldTestCase):
         self.assertEqual((self.hold.count, self.hold._held, self.hold._rounds), (0, {}, {}))
 
     def test_message_meanwhile(self) -> None:
-        """A message that comes between two turns wakes those who want it and were looked at."""
+        """A message between two turns wakes the pulls that want it and were already examined."""
         others, wanting = self.pulls(100, expression="x"), self.pulls(1, expression="a")
         many = self.pulls(100, expression="b")
         self.clock(4)
@@ -407,7 +407,7 @@ class TurnTests(PullHoldTestCase):
         self.assertEqual(self.hold.count, 101)
 
     def test_many_reasons(self) -> None:
-        """More messages than are kept apart wake everybody."""
+        """If too many messages arrive to be distinguished, all pulls are examined."""
         peers = self.pulls(50) + self.pulls(1, expression="x")
         self.clock(2)
         for number in range(110):
@@ -431,12 +431,12 @@ class TurnTests(PullHoldTestCase):
 
 
 class ShortPollingTests(PullHoldTestCase):
-    """longPollingEnable=false."""
+    """The setting longPollingEnable=false."""
 
     settings = {"longPollingEnable": "false", "shortPollingTimeMills": "1000"}  # noqa: RUF012
 
     def test_a_pull_waits_as_long_as_the_broker_says(self) -> None:
-        """A pull waits as long as the broker says, whatever it asks for."""
+        """A pull waits for the time of the setting, whatever it asks for."""
         peer = self.pull(hold_ms=15_000)
         self.advance(1000)
         self.assertEqual(self.replies(peer), [(ResponseCode.PULL_NOT_FOUND, [])])

@@ -1,4 +1,4 @@
-"""Messages looked up by key and by place: 12, 33."""
+"""Messages that are found by key and by position: requests 12 and 33."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class QueryCase(SynchronousTestCase):
 
 
 class KeyTests(QueryCase):
-    """12."""
+    """The request 12."""
 
     def query(self, key: str, max_num: int = 32, **fields: Any) -> RemotingCommand:
         unique = fields.pop("unique", None)
@@ -59,7 +59,7 @@ class KeyTests(QueryCase):
         return sorted(record.body for record in records_of(reply.body))
 
     def test_a_query_by_key_finds_all_messages_with_the_key(self) -> None:
-        """All messages with the key, and how far the index has come."""
+        """The response has all messages with the key, and the progress of the index."""
         self.assertEqual(self.found("k1"), [b"1", b"4", b"7"])
         header = self.query("k1").header(QueryMessageResponseHeader)
         self.assertEqual(header, QueryMessageResponseHeader(
@@ -67,22 +67,22 @@ class KeyTests(QueryCase):
             index_last_update_phyoffset=self.records[-1].physical_offset))
 
     def test_as_many_as_asked_for(self) -> None:
-        """The newest ones."""
+        """The newest ones are returned."""
         self.assertEqual(self.found("k1", 2), [b"4", b"7"])
 
     def test_within_a_time(self) -> None:
-        """Both ends count."""
+        """Both ends of the time span belong to it."""
         self.assertEqual(self.found("k1", begin_timestamp=self.begin_ms + 4000,
                                     end_timestamp=self.begin_ms + 6000), [b"4"])
 
     def test_by_unique_key(self) -> None:
-        """The broker says how many it returns, whatever is asked for."""
+        """The broker decides how many are returned."""
         self.assertEqual(self.found("u5", 0, unique="true"), [b"5"])
         self.assertEqual(len(self.found("k1", 32, unique="true")), 2)
         self.assertEqual(self.found("u5", 1, unique="false"), [b"5"])
 
     def test_nothing_found(self) -> None:
-        """Apache's code, remark and header; a number that asks for nothing finds nothing."""
+        """The code, remark and header are Apache's; a limit of 0 finds nothing."""
         for key, max_num, fields in (
             ("none", 32, {}), ("k1", 0, {}), ("k1", -1, {}), ("", 32, {}),
             ("k1", 32, {"topic": "U"}), ("k1", 32, {"end_timestamp": 5}),
@@ -97,10 +97,10 @@ class KeyTests(QueryCase):
 
 
 class LongChainTests(QueryCase):
-    """A key of many items."""
+    """A key with many items."""
 
     def test_others_have_their_turn(self) -> None:
-        """Looking at items goes on in slices, while others are answered."""
+        """The items are examined in slices, while others are served."""
         kernel = self.box.kernel
         for number in range(60):
             kernel.append([message("T", b"%d" % number, keys="long", unique_key=f"l{number}")])
@@ -136,13 +136,13 @@ class LongChainTests(QueryCase):
 
 
 class PlaceTests(QueryCase):
-    """33."""
+    """The request 33."""
 
     def view(self, offset: int) -> RemotingCommand:
         return self.box.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))
 
     def test_only_the_record_at_the_offset_is_returned(self) -> None:
-        """The record at the place, alone."""
+        """The response has only the record at the position."""
         for number in (0, 4, 8):
             reply = self.view(self.records[number].physical_offset)
             self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
@@ -159,7 +159,7 @@ class PlaceTests(QueryCase):
                 f"can not find message by the offset, {offset}", b""), offset)
 
     def test_record_in_a_body(self) -> None:
-        """What a client put into a body is no record, whatever it looks like."""
+        """A record that a client put into a body is not found."""
         copy = self.view(self.records[0].physical_offset).body
         short = struct.pack(">i", 5) + copy[4:]
         for forged in (copy, short):
@@ -173,7 +173,7 @@ class PlaceTests(QueryCase):
                              ResponseCode.SYSTEM_ERROR)
 
     def test_short_record(self) -> None:
-        """Nor is what says of itself that it is shorter than any record, at its right place."""
+        """A record that claims to be shorter than any record is refused."""
         place = self.records[0].physical_offset
         log = self.box.kernel.store.commit_log
         self.patch(log, "read_record", lambda offset: struct.pack(">i", 5) + b"\xda")

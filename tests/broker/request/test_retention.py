@@ -1,4 +1,4 @@
-"""What clients see of the removal of old messages."""
+"""The removal of old messages, as clients see it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twistmq.protocol.headers.pull import PullMessageResponseHeader
 
 
 class RetentionTests(SynchronousTestCase):
-    """A broker whose log has four files, and whose disk fills."""
+    """A broker whose log has four files, and whose disk becomes full."""
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
@@ -48,7 +48,7 @@ class RetentionTests(SynchronousTestCase):
                 task.run(self.box.now_ms)
 
     def test_pull_below_the_minimum(self) -> None:
-        """21, and where to go on; from there messages come."""
+        """The code is 21, with the next offset, at which messages are returned."""
         self.disk.used_ratio = 0.86
         self.clean()
         reply = self.pull(0)
@@ -59,7 +59,7 @@ class RetentionTests(SynchronousTestCase):
         self.assertEqual(record.body[:1], b"\6")
 
     def test_send_to_a_full_disk(self) -> None:
-        """14 above the last threshold, while pulls are served; then messages are taken again."""
+        """The code is 14 above the highest threshold; pulls are served, and later sends as well."""
         self.disk.used_ratio = 0.95
         self.clean()
         reply = self.send()
@@ -71,7 +71,7 @@ class RetentionTests(SynchronousTestCase):
         self.assertEqual(self.send().code, ResponseCode.SUCCESS)
 
     def test_settings_change_while_running(self) -> None:
-        """The next round goes by them; what has no meaning is refused."""
+        """The next round uses them; an invalid value is refused."""
         self.disk.used_ratio = 0.7
         self.clean()
         store = self.box.kernel.store

@@ -1,4 +1,4 @@
-"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
+"""The requests SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class SendTestCase(SynchronousTestCase):
         return self.box.ask(code, header, body)
 
     def sent(self, *arguments: Any, **fields: Any) -> SendMessageResponseHeader:
-        """Send what must be stored."""
+        """Send a message that must be stored."""
         reply = self.send(*arguments, **fields)
         self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
         return reply.header(SendMessageResponseHeader)
 
     def refused(self, *arguments: Any, **fields: Any) -> tuple[int, str]:
-        """Send what must be refused; :returns: code and remark."""
+        """Send a message that must be refused; :returns: the code and the remark."""
         before = self.box.kernel.store.commit_log.max_offset
         reply = self.send(*arguments, **fields)
         self.assertEqual(self.box.kernel.store.commit_log.max_offset, before)
@@ -92,10 +92,10 @@ class SendTestCase(SynchronousTestCase):
 
 
 class StoredTests(SendTestCase):
-    """What becomes of a message that is stored."""
+    """Messages that are stored."""
 
     def test_the_reply_says_where_the_message_is(self) -> None:
-        """The reply says where the message is, by queue, by place and by unique key."""
+        """The response has the queue, the offset and the unique key of the message."""
         self.sent(queue_id=2)
         header = self.sent(queue_id=2, properties={"UNIQ_KEY": "0A0A"})
         self.assertEqual((header.queue_id, header.queue_offset), (2, 1))
@@ -105,7 +105,7 @@ class StoredTests(SendTestCase):
             "127.0.0.1", 10911, self.messages(queue_id=2)[1].physical_offset))
 
     def test_body_flags_times_and_addresses_are_the_clients(self) -> None:
-        """Body, flags, times and addresses are the client's; compressed bodies stay as they are."""
+        """Body, flags, times and addresses are the client's; a compressed body is unchanged."""
         peer = self.box.peer()
         header = send_header("T", 123_456)
         header.sys_flag, header.flag, header.reconsume_times = 1, 7, 3
@@ -120,7 +120,7 @@ class StoredTests(SendTestCase):
         self.assertEqual((message.queue_offset, message.topic), (0, "T"))
 
     def test_stored_properties_are_the_clients_and_the_brokers(self) -> None:
-        """What the broker adds is there, what is not stored is not, all else is the client's.
+        """The broker adds and removes some properties; all others are the client's.
 
         A property without a value is lost, as in Apache's broker.
         """
@@ -136,14 +136,14 @@ class StoredTests(SendTestCase):
             "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"})
 
     def test_unique_keys_differ(self) -> None:
-        """A message without a unique key gets one of its own."""
+        """A message without a unique key gets one."""
         keys = {self.sent().transaction_id for _ in range(100)}
         self.assertEqual(len(keys), 100)
         self.assertEqual([m.properties_map()["UNIQ_KEY"] in keys for m in self.messages()],
                          [True] * 32)
 
     def test_the_header_with_long_names_does_the_same(self) -> None:
-        """The header with long names does the same."""
+        """The header with long names has the same effect."""
         header = SendMessageRequestHeader(
             producer_group="g", topic="T", default_topic="TBW102", default_topic_queue_nums=4,
             queue_id=1, sys_flag=0, born_timestamp=1, flag=0, properties="TAGS\x01a\x02")
@@ -159,17 +159,17 @@ class StoredTests(SendTestCase):
         self.assertEqual(len(self.messages()), 1)
 
     def test_broker_chooses_the_queue(self) -> None:
-        """A negative queue id lets the broker choose among the queues there are."""
+        """A negative queue id lets the broker choose among the existing queues."""
         chosen = {self.sent(queue_id=-1).queue_id for _ in range(200)}
         self.assertEqual(chosen, {0, 1, 2, 3})
 
     def test_empty_body(self) -> None:
-        """A message without body is one."""
+        """A message may have an empty body."""
         self.sent(body=b"")
         self.assertEqual(self.messages()[0].body, b"")
 
     def test_stored_messages_are_counted_and_refused_ones_are_not(self) -> None:
-        """What was stored is counted, what was refused is not."""
+        """Stored messages are counted, and refused ones are not."""
         self.sent()
         self.refused(queue_id=99)
         sums = self.box.kernel.stats.sums("TOPIC_PUT", "T")
@@ -177,10 +177,10 @@ class StoredTests(SendTestCase):
 
 
 class RefusedTests(SendTestCase):
-    """Each refusal with Apache's code and remark."""
+    """Each refusal has Apache's code and remark."""
 
     def test_invalid_and_forbidden_topic_names_are_refused(self) -> None:
-        """Names that are none, and topics clients may not send to."""
+        """Invalid names and forbidden topics are refused."""
         for topic in ("", "a b", "a/b", "größe", "x" * 128):
             code, remark = self.refused(topic)
             self.assertEqual(code, ResponseCode.INVALID_PARAMETER, msg=repr(topic))
@@ -191,7 +191,7 @@ class RefusedTests(SendTestCase):
             "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."))
 
     def test_queue_id(self) -> None:
-        """A queue the topic does not have."""
+        """The topic does not have the queue."""
         self.sent(queue_id=3)
         code, remark = self.refused(queue_id=4)
         self.assertEqual(code, ResponseCode.INVALID_PARAMETER)
@@ -204,7 +204,7 @@ class RefusedTests(SendTestCase):
         self.assertEqual(self.sent(queue_id=3, properties=PLAIN).queue_id, 3)
 
     def test_a_topic_that_changes(self) -> None:
-        """The next send to it hears of fewer queues, and of more."""
+        """The next send to it uses the new number of queues."""
         for count in (4, 2, 4):
             self.box.kernel.topic_config.update(TopicConfig("T", count, count), {})
             self.assertEqual(
@@ -232,7 +232,7 @@ class RefusedTests(SendTestCase):
         self.sent(properties={"long": "x" * 32_000})
 
     def test_full_disk(self) -> None:
-        """A full disk is code 14, reads go on, and sends when there is room again."""
+        """A full disk has the code 14; reads continue, and sends when there is room again."""
         self.sent(body=b"1")
         self.disk.room_bytes = 0
         code, remark = self.refused(body=b"2")
@@ -250,7 +250,7 @@ class RefusedTests(SendTestCase):
         self.assertEqual(self.refused()[0], ResponseCode.SERVICE_NOT_AVAILABLE)
 
     def test_missing_field(self) -> None:
-        """A header that lacks what it must have is refused with the field's name."""
+        """The refusal has the name of the missing field."""
         reply = self.box.send(self.box.peer(), RequestCode.SEND_MESSAGE_V2, None, b"x",
                               extra_fields={"a": "g", "b": "T"})
         assert reply is not None
@@ -271,7 +271,7 @@ class AutoCreationTests(SendTestCase):
             self.assertEqual(config.perm, 6)
 
     def test_from_a_topic_that_is_no_template(self) -> None:
-        """A default topic that is unknown, or may not be inherited, creates nothing."""
+        """A default topic that is unknown, or may not be inherited, creates no topic."""
         self.sent("T")
         for default in ("unknown", "T"):
             code, remark = self.refused("new", changes={"default_topic": default})
@@ -285,7 +285,7 @@ class AutoCreationTests(SendTestCase):
         self.assertEqual((config.read_queue_nums, config.perm), (1, 6))
 
     def test_name_servers_are_told(self) -> None:
-        """A new topic is announced once, and saved."""
+        """A new topic is registered once, and saved."""
         told: list[int] = []
         self.box.host.on_topic_change.append(lambda: told.append(1))
         self.sent("new")
@@ -296,7 +296,7 @@ class AutoCreationTests(SendTestCase):
 
 
     def test_answered_when_it_is_saved(self) -> None:
-        """What was acknowledged can be pulled after a kill: the topic is not forgotten."""
+        """An acknowledged message can be read after a kill, because its topic is saved."""
         jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
 
         def in_thread(job: Callable[[], None]) -> Deferred[None]:
@@ -323,7 +323,7 @@ class AutoCreationTests(SendTestCase):
         self.sent("new")
 
     def test_cannot_be_saved(self) -> None:
-        """The message is there all the same, and so is the topic until the broker ends."""
+        """The message is stored in spite of it, and the topic exists until the broker ends."""
         disk = self.disk
         self.patch(disk, "write_file_atomically", lambda *_, **__: disk.read_file("/none"))
         self.sent("new")
@@ -332,7 +332,7 @@ class AutoCreationTests(SendTestCase):
 
 
 class NoAutoCreationTests(SendTestCase):
-    """A broker that creates no topic."""
+    """A broker that creates no topics."""
 
     settings = {"autoCreateTopicEnable": "false"}  # noqa: RUF012
 
@@ -343,7 +343,7 @@ class NoAutoCreationTests(SendTestCase):
         self.sent("new")
 
     def test_a_deleted_topic_is_unknown_again(self) -> None:
-        """Also to the sends of plain messages, which found it just before."""
+        """This is so even for sends of plain messages, which found it just before."""
         topics = self.box.kernel.topic_config
         for _ in range(2):
             topics.update(TopicConfig("gone", 4, 4), {})
@@ -354,12 +354,12 @@ class NoAutoCreationTests(SendTestCase):
 
 
 class ReadOnlyBrokerTests(SendTestCase):
-    """brokerPermission without writing."""
+    """A broker whose permission excludes writing."""
 
     settings = {"brokerPermission": "4"}  # noqa: RUF012
 
     def test_order_topics(self) -> None:
-        """Only order topics are refused: producers of others are told by the route."""
+        """Only ordered topics are refused; producers of others see the permission in the route."""
         self.box.kernel.topic_config.table["T"] = TopicConfig("T", 4, 4)
         self.box.kernel.topic_config.table["O"] = TopicConfig("O", 4, 4, order=True)
         self.sent("T")
@@ -376,13 +376,13 @@ class BatchTests(SendTestCase):
                          changes={"batch": True}, properties=properties)
 
     def test_an_independent_encoder_and_the_decoder_agree(self) -> None:
-        """The test's own encoder says what the decoder reads."""
+        """The decoder reads the output of an encoder of the test."""
         body = batch_body((1, b"one", {"a": "b"}), (0, b"", {}))
         self.assertEqual([tuple(row) for row in decode_batch(body)],
                          [(1, b"one", "a\x01b\x02"), (0, b"", "")])
 
     def test_each_message_of_a_batch_is_a_record_with_its_id(self) -> None:
-        """Each message is a record with its own properties; the reply lists all ids."""
+        """Each message is a record with its own properties; the response lists all ids."""
         reply = self.send_batch(
             (1, b"1", {"TAGS": "a", "UNIQ_KEY": "U1", "WAIT": "true"}),
             (2, b"2", {"UNIQ_KEY": "U2", "KEYS": "k"}), (3, b"3", {"UNIQ_KEY": "U3"}),
@@ -402,7 +402,7 @@ class BatchTests(SendTestCase):
         self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 5)
 
     def test_a_batch_lies_in_the_queue_that_its_sender_names(self) -> None:
-        """A batch lies in the queue that its sender names, and the reply says so."""
+        """The batch is in the queue that its sender names, and the response has that queue."""
         reply = self.send("T", batch_body((0, b"1", {}), (0, b"2", {})),
                           code=RequestCode.SEND_BATCH_MESSAGE, changes={"batch": True}, queue_id=2)
         header = reply.header(SendMessageResponseHeader)
@@ -410,13 +410,13 @@ class BatchTests(SendTestCase):
         self.assertEqual([message.body for message in self.messages(queue_id=2)], [b"1", b"2"])
 
     def test_all_or_none(self) -> None:
-        """A message that is too large takes the whole batch with it, and no other request."""
+        """A message that is too large refuses its whole batch, and no other request."""
         reply = self.send_batch((0, b"1", {}), (0, b"2", {"long": "x" * 32_760}))
         self.assertEqual(reply.code, ResponseCode.MESSAGE_ILLEGAL)
         self.assertEqual(self.messages(), [])
 
     def test_the_size_limit_holds_for_the_whole_batch(self) -> None:
-        """All of a batch may be as long as one message, not each message of it."""
+        """The limit is for the sum of all messages, and not for each message."""
         messages = [(0, b"%d" % number, {}) for number in range(3)]
         size = len(batch_body(*messages))
         self.box.settings.update({"maxMessageSize": str(size - 1)})
@@ -441,10 +441,10 @@ class BatchTests(SendTestCase):
 
 
 class PipelineTests(SendTestCase):
-    """Sends that one read brought."""
+    """Sends that arrive in one read."""
 
     def test_one_append(self) -> None:
-        """They are stored by one write, in order, and each gets its own answer."""
+        """They are stored by one write in order, and each has its own response."""
         calls: list[int] = []
         self.box.kernel.store.dispatch.on_dispatch.append(
             lambda records: calls.append(len(records)))
@@ -492,7 +492,7 @@ class PipelineTests(SendTestCase):
         self.assertEqual([m.body for m in records_of(answers[5].body)], [b"x", b"1"])
 
     def test_new_topics_are_saved_once(self) -> None:
-        """However many topics a read's sends make, the table is written and told once."""
+        """Whatever the number of new topics, the table is saved and registered once."""
         told: list[int] = []
         self.box.host.on_topic_change.append(lambda: told.append(1))
         frames = [encode_request(RequestCode.SEND_MESSAGE_V2, number, send_header(f"T{number}", 1))
@@ -507,7 +507,7 @@ class PipelineTests(SendTestCase):
 
 @implementer(ITransactionService)
 class Transactions:
-    """A service that keeps half messages in a topic of its own."""
+    """A service that stores half messages in its own topic."""
 
     def prepare(self, record: MessageRecord, properties: Mapping[str, str]) -> None:
         record.topic, record.queue_id = "HALF", 0
@@ -515,14 +515,14 @@ class Transactions:
 
 
 class TransactionTests(SendTestCase):
-    """Half messages go to the plugin that takes them."""
+    """Half messages are passed to the plugin that handles them."""
 
     plugins = [("transactions", types.SimpleNamespace(  # noqa: RUF012
         provide_transaction_service=hookimpl(lambda: Transactions())))]
     half = {"TRAN_MSG": "true", "PGROUP": "g"}  # noqa: RUF012
 
     def test_a_half_message_is_where_the_service_puts_it(self) -> None:
-        """A half message is where the service puts it; other messages are not asked about."""
+        """The service chooses the place of a half message; it does not get other messages."""
         self.box.kernel.topic_config.table["HALF"] = TopicConfig("HALF", 1, 1)
         reply = self.sent(body=b"half", properties=self.half, changes={"queue_id": 3})
         self.assertEqual(reply.queue_id, 3)
@@ -540,7 +540,7 @@ class TransactionTests(SendTestCase):
 
 
 class UnclaimedTests(SendTestCase):
-    """What a message asks for and no plugin gives is refused, not left out in silence."""
+    """A property that no plugin handles causes a refusal."""
 
     no_timers = (ResponseCode.SYSTEM_ERROR,
                  "accurate timer message is not enabled, timerWheelEnable is false")
@@ -548,12 +548,12 @@ class UnclaimedTests(SendTestCase):
                  "no plugin of this broker delays messages by level")
 
     def test_each_way_to_ask_for_a_time_has_apaches_refusal(self) -> None:
-        """Each of the three ways to ask for a time has Apache's refusal."""
+        """Each of the three properties for a time has Apache's refusal."""
         for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"):
             self.assertEqual(self.refused(properties={name: "30"}), self.no_timers, msg=name)
 
     def test_an_unclaimed_delay_level_is_refused(self) -> None:
-        """So has a delay level; 0 and less ask for nothing, what is no number may."""
+        """A delay level is refused as well; 0, negative values and invalid numbers are not."""
         for level in ("3", "19", "x"):
             self.assertEqual(self.refused(properties={"DELAY": level}), self.no_levels, msg=level)
         for level in ("0", "-1"):
@@ -562,12 +562,12 @@ class UnclaimedTests(SendTestCase):
                          self.no_timers)
 
     def test_a_delivered_timed_message_is_an_ordinary_one(self) -> None:
-        """A message that has been a timer is an ordinary one, as is a try that comes again."""
+        """A message that was delivered by a timer is an ordinary one, and so is a retry."""
         self.sent(properties={"TIMER_DELAY_SEC": "30", "TIMER_OUT_MS": "7"})
         self.sent("%RETRY%g", properties={"DELAY": "3"})
 
     def test_the_batchs_properties_count(self) -> None:
-        """The batch's properties count, and those of each message; all are refused together."""
+        """The properties of the batch and of each message count; all are refused together."""
         for common, own in (({"DELAY": "1"}, {}), ({}, {"DELAY": "1"})):
             code, _ = self.refused(
                 body=batch_body((0, b"1", {}), (0, b"2", own)), properties=common,
@@ -583,7 +583,7 @@ class ClaimedTests(SendTestCase):
         ("two", types.SimpleNamespace(claim_properties=hookimpl(lambda: {"TIMER_DELAY_MS"})))]
 
     def test_claimed_properties_are_accepted_and_a_level_wins_over_a_time(self) -> None:
-        """What one of them claims is taken, the rest is refused; a level wins over a time."""
+        """A property that a plugin handles is accepted; a level takes precedence over a time."""
         self.sent(properties={"DELAY": "3"})
         self.sent(properties={"TIMER_DELAY_MS": "3"})
         self.sent(properties={"DELAY": "3", "TIMER_DELAY_SEC": "30"})
@@ -597,14 +597,14 @@ class NoTransactionTests(SendTestCase):
     settings = {"rejectTransactionMessage": "true"}  # noqa: RUF012
 
     def test_apaches_code_and_remark(self) -> None:
-        """Apache's code and remark."""
+        """The code and the remark are Apache's."""
         self.assertEqual(self.refused(properties={"TRAN_MSG": "true"}), (
             ResponseCode.NO_PERMISSION,
             "the broker[127.0.0.1] sending transaction message is forbidden"))
 
 
 class SendHookTests(SendTestCase):
-    """``before_send`` and ``after_send``."""
+    """The hooks ``before_send`` and ``after_send``."""
 
     def setUp(self) -> None:
         self.plugins = [("plugin", self)]
@@ -626,7 +626,7 @@ class SendHookTests(SendTestCase):
                            for reply in batch.replies])
 
     def test_hooks_see_requests_with_records_then_replies(self) -> None:
-        """They see each request with its records, then its reply; a refusal is the answer."""
+        """They get each request with its records, then its reply; a refusal is the response."""
         self.sent("T")
         self.assertEqual(self.refused("secret"),
                          (ResponseCode.NO_PERMISSION, "not to this topic"))
@@ -636,7 +636,7 @@ class SendHookTests(SendTestCase):
                                       [ResponseCode.INVALID_PARAMETER]])
 
     def test_batches_and_sends_of_one_read_have_hooks_too(self) -> None:
-        """A client's batch is one request with all its records; sends of one read come together."""
+        """A batch is one request with all its records; sends of one read are passed together."""
         header = send_header("T", 1)
         header.batch = True
         frames = [encode_request(RequestCode.SEND_BATCH_MESSAGE, 1, header,
@@ -650,13 +650,13 @@ class SendHookTests(SendTestCase):
         self.assertEqual(self.after, [[0], [0, ResponseCode.NO_PERMISSION]])
 
     def test_after_send_sees_refusals_of_the_store(self) -> None:
-        """``after_send`` hears of what the store refuses as well."""
+        """``after_send`` also gets the refusals of the store."""
         self.box.kernel.set_role("SLAVE", 1)
         self.refused("T")
         self.assertEqual(self.after, [[ResponseCode.SERVICE_NOT_AVAILABLE]])
 
     def test_reply_that_waits(self) -> None:
-        """A reply that waits for a replica is a Deferred when ``after_send`` sees it."""
+        """A reply that waits for a replica is a Deferred in ``after_send``."""
         self.box.kernel.acknowledgement.stages.append(
             Stage(lambda offset: Deferred(), ResponseCode.FLUSH_SLAVE_TIMEOUT))
         peer = self.box.peer()
@@ -664,7 +664,7 @@ class SendHookTests(SendTestCase):
         self.assertEqual(self.after, [[None]])
 
     def test_a_stage_that_refuses_is_the_reply(self) -> None:
-        """Each send of a batch is told the refusal, and no place in the store."""
+        """Each send of a batch gets the refusal, without an offset."""
         refusal: Deferred[None] = Deferred()
         self.box.kernel.acknowledgement.stages.append(
             Stage(lambda offset: refusal, ResponseCode.FLUSH_SLAVE_TIMEOUT))
@@ -679,10 +679,10 @@ class SendHookTests(SendTestCase):
 
 
 class HeaderTests(SynchronousTestCase):
-    """What the two headers have in common."""
+    """The common fields of the two headers."""
 
     def test_same_attributes(self) -> None:
-        """A handler reads either alike."""
+        """A handler reads both in the same way."""
         self.assertEqual(SendMessageRequestHeader.__struct_fields__,
                          SendMessageRequestHeaderV2.__struct_fields__)
 
@@ -696,19 +696,19 @@ class InnerBatchTests(SendTestCase):
             TopicConfig("B", 2, 2, 6), {"+queue.type": "BatchCQ"})
 
     def batch(self, *bodies: bytes) -> bytes:
-        """A batch's body."""
+        """Return the body of a batch."""
         return batch_body(*[(0, body, {"UNIQ_KEY": f"K{number}"})
                             for number, body in enumerate(bodies)])
 
     def stored(self, offset: int = 0) -> StoredMessage:
-        """The record that has an offset."""
+        """Return the record at an offset."""
         header = pull_header("B", offset)
         header.max_msg_nums = 1
         (record,) = records_of(self.box.ask(RequestCode.PULL_MESSAGE, header).body)
         return record
 
     def test_a_batch_stays_one_record(self) -> None:
-        """With flags for the client to take it apart by, and its number of messages."""
+        """It has a flag by which a client splits it, and the number of its messages."""
         body = self.batch(b"a", b"bb", b"c")
         header = self.sent("B", body, RequestCode.SEND_BATCH_MESSAGE, {"batch": True},
                            properties={"UNIQ_KEY": "BATCH", "KEYS": "k"})
@@ -725,14 +725,14 @@ class InnerBatchTests(SendTestCase):
         self.assertEqual(self.box.kernel.store.queues.max_offset("B", 0), 4)
 
     def test_a_batch_without_a_key_is_taken_apart(self) -> None:
-        """As in a plain queue."""
+        """This is the same as in a plain queue."""
         header = self.sent("B", self.batch(b"a", b"b"), RequestCode.SEND_BATCH_MESSAGE,
                            {"batch": True}, properties={})
         self.assertEqual((header.batch_uniq_id, header.msg_id.count(",")), (None, 1))
         self.assertEqual(self.stored(1).body, b"b")
 
     def test_a_batch_made_by_the_client(self) -> None:
-        """A message whose flag says what it is; its count must be right."""
+        """Its flag marks it as a batch; the number of its messages must be right."""
         body = self.batch(b"a", b"b")
         self.sent("B", body, changes={"sys_flag": 0xC0},
                   properties={"UNIQ_KEY": "K", "INNER_NUM": "2", "INNER_BASE": "70"})
@@ -752,7 +752,7 @@ class InnerBatchTests(SendTestCase):
         self.assertEqual(code, ResponseCode.MESSAGE_ILLEGAL)
 
     def test_statistics_count_messages(self) -> None:
-        """Not records: of the topic and of the store."""
+        """The statistics of the topic and of the store count messages, not records."""
         self.sent("B", self.batch(b"a", b"b", b"c"), RequestCode.SEND_BATCH_MESSAGE,
                   {"batch": True}, properties={"UNIQ_KEY": "BATCH"})
         self.assertEqual(self.box.kernel.store.stats.put_messages, 3)
@@ -776,7 +776,7 @@ class Watching:
 
 
 class RepliesTests(SendTestCase):
-    """Replies are made for a plugin that asks for them, and only then."""
+    """Replies are created only for a plugin that needs them."""
 
     def setUp(self) -> None:
         self.watching = Watching()
@@ -794,7 +794,7 @@ class RepliesTests(SendTestCase):
 
 
 class UnmadeTests(SendTestCase):
-    """Without such a plugin."""
+    """No plugin needs replies."""
 
     def handled(self, *topics: str) -> Sequence[Handled]:
         handler = self.box.kernel.dispatcher.handlers[RequestCode.SEND_MESSAGE_V2]
@@ -810,7 +810,7 @@ class UnmadeTests(SendTestCase):
         self.assertIsInstance(self.handled("T", "T"), UnmadeReplies)
 
     def test_a_plugin_that_asks_whether_all_are_stored_has_none_made(self) -> None:
-        """It is told the same as by a look at each reply."""
+        """It gets the same answer as from each reply."""
         asked: list[bool] = []
 
         @hookimpl
@@ -868,7 +868,7 @@ class JoinedSendTests(SendTestCase):
                 for reply in replies]
 
     def test_each_has_its_own_host_and_reply(self) -> None:
-        """Records tell of the connection that a message came by; one-way sends have no reply."""
+        """Each record has the address of its connection; one-way sends have no reply."""
         first, second = self.execute([("T", b"a", 0), ("T", b"b", 1), ("T", b"c", 0)],
                                      [("T", b"d", 0)])
         self.assertEqual(self.offsets(first), [(0, 1), (2, 3)])
@@ -877,7 +877,9 @@ class JoinedSendTests(SendTestCase):
                          [self.peers[0].remote_host] * 3 + [self.peers[1].remote_host])
 
     def test_replies_that_wait(self) -> None:
-        """Each connection is written to when all are safe; who is refused is told why."""
+        """Each connection gets its replies when all messages are safe, and refusals
+        with reasons.
+        """
         for code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT):
             for flag in (0, 1):
                 safe: Deferred[ResponseCode | None] = Deferred()
@@ -904,13 +906,13 @@ class JoinedSendTests(SendTestCase):
                     peer.written.clear()
 
     def test_a_send_that_is_refused(self) -> None:
-        """It is refused to its own connection; the others' messages are stored."""
+        """The refusal goes to its own connection; the messages of the others are stored."""
         first, second = self.execute([("T", b"a", 0), ("a b", b"b", 0)], [("T", b"c", 0)])
         self.assertEqual([reply.code for reply in first], [0, ResponseCode.INVALID_PARAMETER])
         self.assertEqual(self.offsets(second), [(0, 2)])
 
     def test_a_send_that_fails(self) -> None:
-        """A fault while one connection's sends are looked at refuses those alone."""
+        """An error during one connection's sends refuses only those."""
         made = SendRequests.records
 
         def broken(sends: SendRequests, request: Request[Any]) -> list[MessageRecord]:
@@ -926,7 +928,7 @@ class JoinedSendTests(SendTestCase):
         self.assertEqual([message.body for message in self.messages()], [b"x", b"c"])
 
     def test_a_full_disk(self) -> None:
-        """All are refused."""
+        """All sends are refused."""
         self.disk.room_bytes = 0
         self.assertEqual(
             [[reply.code for reply in replies]

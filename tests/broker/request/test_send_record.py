@@ -1,4 +1,4 @@
-"""Records of plain sends are those that the long way makes."""
+"""The records of plain sends are the same as those of the general code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXTS = (
 
 
 class PlainTests(SynchronousTestCase):
-    """RecordMaker.make_plain."""
+    """The method RecordMaker.make_plain."""
 
     def setUp(self) -> None:
         self.maker = RecordMaker("Region", "true", "Cluster", UniqueIdMaker(b"\x7f\0\0\1", 5))
@@ -40,7 +40,7 @@ class PlainTests(SynchronousTestCase):
             self.queue if queue_id == 3 else None))
 
     def request(self, fields: dict[str, str], *, is_read: bool) -> Request[Any]:
-        """A request as one read brings it, looked through or read."""
+        """Return a request as it is read, scanned or decoded."""
         channel: Any = SimpleNamespace(remote_host=HOST)
         frame = frame_of(fields)
         [request], _ = read_run(READER, [frame], {SEND}, 10**6, channel, 9)
@@ -57,7 +57,7 @@ class PlainTests(SynchronousTestCase):
         return encode_record(record), record.keys, record.tags_code, record.properties
 
     def test_they_are_stored_alike(self) -> None:
-        """Whether the header was looked through or read, and whatever properties it has."""
+        """This is so whether the header was scanned or decoded, and for any properties."""
         for text in TEXTS:
             fields = {**PLAIN, "i": text}
             looked = self.request(fields, is_read=False)
@@ -72,20 +72,20 @@ class PlainTests(SynchronousTestCase):
                 self.assertEqual(self.facts(found), self.facts(record), repr(text))
 
     def test_a_record_knows_its_queue(self) -> None:
-        """The store need not look for it."""
+        """The store then need not search for it."""
         found = [self.plain(self.request({**PLAIN, "e": queue_id, "i": TEXTS[1]}, is_read=False))
                  for queue_id in "32"]
         self.assertNotIn(None, found)
         self.assertEqual([record and record.queue for record in found], [self.queue, None])
 
     def test_who_has_no_unique_key_gets_one(self) -> None:
-        """Such a message is not plain, and is stored all the same."""
+        """Such a message is not plain, and is stored by the general code."""
         record = self.plain(self.request({**PLAIN, "i": "TAGS\x01red"}, is_read=False))
         assert record is not None
         self.assertEqual((len(record.keys), record.is_plain), (1, False))
 
     def test_what_must_be_looked_at_closely_has_no_record(self) -> None:
-        """Messages that ask for something, are refused, or are made in another way."""
+        """Messages with special properties, refused ones, and those of other kinds."""
         many = " ".join(f"k{number}" for number in range(KEYS_MAX))
         for change in (
             {"i": "UNIQ_KEY\x01U\x02DELAY\x013\x02"}, {"i": f"UNIQ_KEY\x01U\x02KEYS\x01{many}"},
@@ -97,7 +97,7 @@ class PlainTests(SynchronousTestCase):
                 self.assertIsNone(self.plain(request), change)
 
     def test_a_record_that_a_plugin_changes_is_plain_no_more(self) -> None:
-        """Its properties are those that the plugin gave it."""
+        """Its properties are those that the plugin set."""
         record = self.plain(self.request({**PLAIN, "i": TEXTS[1]}, is_read=False))
         assert record is not None
         self.assertTrue(record.is_plain)

@@ -1,4 +1,4 @@
-"""The reply to a stored message, written straight to its frame."""
+"""The reply to a stored message, encoded directly as a frame."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def reply(keys: list[str], region: str = "DefaultRegion", trace_on: bool = True,
 
 
 class StoredReplyTests(SynchronousTestCase):
-    """StoredReply."""
+    """The class StoredReply."""
 
     def test_frame_is_that_of_the_header(self) -> None:
-        """Byte for byte, whatever keys, region, place and host of the message are."""
+        """The bytes are equal for any keys, region, offset and host."""
         for keys, region, trace_on, (host, place, queue_id, queue_offset), opaque in product(
             KEYS, ("DefaultRegion", 'r"é\\'), (True, False),
             ((V4, 0, 0, 0), (V6, 2**63 - 1, 2**31 - 1, 2**63 - 1)), (0, 2**31 - 1, -1),
@@ -48,18 +48,18 @@ class StoredReplyTests(SynchronousTestCase):
                              msg=f"{keys} {region} {trace_on} {place} {opaque}")
 
     def test_what_a_plugin_changes_is_written(self) -> None:
-        """Code, remark, body and header, each set on its own."""
+        """Code, remark, body and header can each be changed."""
         self.check_changes(lambda changed: None)
 
     def test_what_changes_after_it_was_written_ahead(self) -> None:
-        """What was written ahead goes only if nothing was changed meanwhile."""
+        """A frame that was encoded in advance is used only if nothing was changed."""
         ahead = reply(["key"])
         ahead.write_ahead(1)
         self.assertEqual(ahead.frame(1), reply(["key"]).frame(1))
         self.check_changes(lambda changed: changed.write_ahead(1))
 
     def check_changes(self, before: Callable[[StoredReply], None]) -> None:
-        """Change one thing of a reply each time."""
+        """Change one attribute of a reply at a time."""
         header = reply(["key"]).header
         timed_out = ResponseCode.FLUSH_DISK_TIMEOUT
         for name, value, expected in (
@@ -80,7 +80,7 @@ class StoredReplyTests(SynchronousTestCase):
 
 
 class StoredRepliesTests(SynchronousTestCase):
-    """StoredReplies: those of a read, without an object each."""
+    """The replies of one read in StoredReplies, without an object for each."""
 
     def setUp(self) -> None:
         self.box = KernelBox()

@@ -10,7 +10,7 @@ from twistmq.protocol.bodies import TopicConfig, TopicFilterType
 
 
 class SentTopicsTests(SynchronousTestCase):
-    """SentTopics."""
+    """The class SentTopics."""
 
     def setUp(self) -> None:
         self.table = {"T": TopicConfig("T", 4, 2), "M": TopicConfig(
@@ -28,11 +28,11 @@ class SentTopicsTests(SynchronousTestCase):
         return None if sent is None else sent.queue_count
 
     def test_queues_that_take_plain_messages(self) -> None:
-        """As many as are written or read; none of a topic whose messages are not plain."""
+        """A topic has as many queues as are written or read; special topics have none."""
         self.assertEqual([self.queue_count(name) for name in ("T", "M", "unknown")], [4, 0, None])
 
     def test_a_topic_that_changes_is_looked_at_again(self) -> None:
-        """One that is gone, and made again, as well."""
+        """A deleted topic, or one that was created again, is read again as well."""
         found = [self.queue_count("T")]
         for config in (TopicConfig("T", 8, 8), None, TopicConfig("T", 1, 2)):
             if config is None:
@@ -44,7 +44,7 @@ class SentTopicsTests(SynchronousTestCase):
         self.assertEqual(found, [4, 8, None, 2])
 
     def test_a_queue_is_asked_for_until_it_is_there_and_again_when_it_is_gone(self) -> None:
-        """The table of queues is asked no more in between."""
+        """In between the table of queues is not asked."""
         sent = self.topics.get("T")
         assert sent is not None
         self.assertIsNone(self.topics.queue(sent, 3))
@@ -57,7 +57,7 @@ class SentTopicsTests(SynchronousTestCase):
         self.assertIs(self.topics.queue(sent, 3), second)
 
     def test_queues_beyond_those_that_are_kept(self) -> None:
-        """They are left to the store."""
+        """The store finds them."""
         self.table["W"] = TopicConfig("W", 1000, 1000)
         sent = self.topics.get("W")
         assert sent is not None

@@ -1,4 +1,4 @@
-"""Progress that is saved only as far as nothing can undo it."""
+"""Progress that is saved only when nothing can undo it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SettledProgressTests(SynchronousTestCase):
         self.store.flush.flushed(self.store.commit_log.max_offset)
 
     def test_it_is_settled_by_a_flush(self) -> None:
-        """Without replicas that have a say, a loss of power alone could undo it."""
+        """Without replicas only a loss of power could undo it."""
         self.append(1)
         self.assertEqual((self.progress.settled, self.progress.waits), (0, True))
         self.assertEqual(self.progress.agreed_value(2), 2)
@@ -34,7 +34,7 @@ class SettledProgressTests(SynchronousTestCase):
         self.assertEqual((self.progress.settled, self.progress.waits), (1, False))
 
     def test_replicas_have_to_confirm_it(self) -> None:
-        """Each value needs a flush and the confirmation of all records before it."""
+        """Each value needs a flush, and the confirmation of all records before it."""
         self.store.dispatch.advance_confirm_offset(0)
         ends = [self.append(number) for number in (1, 2)]
         self.store.dispatch.advance_confirm_offset(ends[1])

@@ -1,4 +1,4 @@
-"""Pulls at a slave that has not got so far as its master: clients ask again when it answers."""
+"""Pulls at a slave that lags behind its master: clients ask again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twistmq.protocol.headers.pull import PullMessageResponseHeader
 
 
 class SlavePullTests(PullHoldTestCase):
-    """A slave with one message in T, queue 0."""
+    """A slave with one message in queue 0 of T."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -23,7 +23,7 @@ class SlavePullTests(PullHoldTestCase):
                 for reply in self.box.late_replies(peer)]
 
     def test_a_pull_outside_of_the_queue_waits_for_a_second(self) -> None:
-        """Beyond the end, and in an empty queue; it is not moved."""
+        """The offset is after the end, or the queue is empty; the offset is not corrected."""
         for queue_id in (0, 1):
             peer = self.pull(7, queue_id=queue_id)
             self.advance(999)
@@ -33,14 +33,14 @@ class SlavePullTests(PullHoldTestCase):
         self.assertEqual(self.hold.count, 0)
 
     def test_a_pull_before_the_queue_waits_for_the_next_look(self) -> None:
-        """Looks are a second apart."""
+        """The checks are a second apart."""
         peer = self.pull(-1)
         self.assertEqual(self.answers(peer), [])
         self.advance(1)
         self.assertEqual(self.answers(peer), [(ResponseCode.PULL_RETRY_IMMEDIATELY, -1)])
 
     def test_it_waits_no_longer_than_the_client_does(self) -> None:
-        """A client that does not wait is answered at once."""
+        """A client that does not wait is answered immediately."""
         peer = self.pull(7, hold_ms=300)
         self.advance(299)
         self.assertEqual(self.answers(peer), [])
@@ -50,14 +50,14 @@ class SlavePullTests(PullHoldTestCase):
                          ResponseCode.PULL_RETRY_IMMEDIATELY)
 
     def test_a_reset_is_told_at_once(self) -> None:
-        """An operator moves the group, whatever the queue has."""
+        """An operator has moved the group, whatever messages the queue has."""
         self.box.kernel.consumer_offset.reset("test_consumer", "T", 0, 0)
         self.assertEqual(
             self.box.ask(RequestCode.PULL_MESSAGE, pull_header("T", 7, hold_ms=15_000)).code,
             ResponseCode.PULL_RETRY_IMMEDIATELY)
 
     def test_the_message_ends_the_wait(self) -> None:
-        """The slave got so far."""
+        """The slave has received the message."""
         peer = self.pull(2)
         self.box.kernel.store.writable = True
         self.box.kernel.append([message("T", body=b"1"), message("T", body=b"2")])

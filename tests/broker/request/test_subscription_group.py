@@ -1,4 +1,4 @@
-"""The table of consumer groups: system groups, creation on demand, what is forbidden, its file."""
+"""The table of consumer groups: system groups, creation, forbidden topics, and its file."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ NOW_MS = 1_700_000_000_000
 
 
 def _rows_size(table: SubscriptionGroupTable) -> int:
-    """What a table of the same groups reckons."""
+    """Return the size that a table with the same groups computes."""
     return sum(map(row_size, table.table.values()))
 
 
 class SubscriptionGroupTableTests(SynchronousTestCase):
-    """SubscriptionGroupTable."""
+    """The class SubscriptionGroupTable."""
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
@@ -74,7 +74,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(again.table["G"], config)
 
     def test_not_created(self) -> None:
-        """A name that cannot be one creates nothing; nor does any where settings forbid it."""
+        """An invalid name creates no group, and neither does any name if the settings forbid it."""
         table = self.make()
         for name in ("", " ", "a*b", "g" * 256):
             self.assertIsNone(table.find(name), repr(name))
@@ -84,7 +84,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.find("CID_RMQ_SYS_X"), SubscriptionGroupConfig("CID_RMQ_SYS_X"))
 
     def test_a_full_table_takes_no_new_group(self) -> None:
-        """So many groups that tools could not be told of one more; those that are there go on."""
+        """The limit is what tools can read; existing groups continue."""
         table = self.make()
         table.find("G")
         self.assertEqual(table.rows_size, _rows_size(table))
@@ -101,7 +101,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertIsNotNone(table.find("H"))
 
     def test_room_for_administrators(self) -> None:
-        """Groups made on demand leave some for what is made by request, and for changes."""
+        """Automatic creation leaves room for groups of requests, and for changes."""
         table = self.make()
         table.find("G")
         table.rows_size = GROUP_ROWS_SIZE_MAX - GROUP_ROWS_KEPT
@@ -112,7 +112,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertIsNotNone(table.find("H"))
 
     def test_no_room_for_its_topics(self) -> None:
-        """A group whose retries could not be stored is not made on demand; others go on."""
+        """A group whose retries could not be stored is not created; others continue."""
         table = self.make()
         table.find("G")
         table.has_room_for_topics = lambda group: False
@@ -121,7 +121,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertIsNotNone(table.find("CID_RMQ_SYS_X"))
 
     def test_size_of_rows(self) -> None:
-        """It is what tools are told or a little more, whatever the groups are."""
+        """The size is what tools get, or a little more."""
         table = self.make()
         for number in range(20):
             table.find(f"g{'x' * number}")
@@ -152,7 +152,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
              for words in ("created", "replaces", "forbidden operations")], [100] * 3)
 
     def test_a_group_is_replaced(self) -> None:
-        """A group is replaced; a refused change changes nothing."""
+        """A change replaces the group; a refused one changes nothing."""
         table = self.make()
         table.update(SubscriptionGroupConfig("G", retry_max_times=3), {})
         table.update(SubscriptionGroupConfig("G", retry_queue_nums=2), {})
@@ -163,7 +163,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.data_version.counter, 2)
 
     def test_changes_are_to_be_saved(self) -> None:
-        """Each change is counted and marks the table; what changes nothing does not."""
+        """Each change is counted and marks the table, unless it changes nothing."""
         table = self.make()
         self.assertFalse(table.dirty)
         marked: list[tuple[int, bool]] = []
@@ -176,7 +176,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(marked, [(1, True), (1, False), (2, True), (3, True), (3, False)])
 
     def test_a_deleted_group_loses_its_forbidden_topics(self) -> None:
-        """A group goes with what it was forbidden."""
+        """Its forbidden topics are deleted with the group."""
         table = self.make()
         table.find("G")
         size = table.rows_size
@@ -188,7 +188,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertFalse(table.is_forbidden("G", "T", 2))
 
     def test_a_bit_of_the_mask_of_group_and_topic_says_it(self) -> None:
-        """A bit of the mask of group and topic says it."""
+        """One bit of the mask of group and topic forbids it."""
         table = self.make()
         table.forbidden["G"] = {"T": 0b101}
         bits = [table.is_forbidden("G", "T", index) for index in range(4)]
@@ -197,7 +197,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertFalse(table.is_forbidden("H", "T", 0))
 
     def test_bits_are_set_and_cleared_one_by_one(self) -> None:
-        """Bits are set and cleared one by one; other topics of the group keep theirs."""
+        """Bits are set and cleared separately; other topics of the group keep theirs."""
         table = self.make()
         size, version = table.rows_size, table.data_version.counter
         for topic, index in (("T", 2), ("T", 0), ("U", 2), ("T", 2)):
@@ -211,7 +211,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual((table.forbidden, table.rows_size), ({}, size))
 
     def test_what_is_forbidden_is_written_by_group_and_on_the_thread(self) -> None:
-        """Only the row of a group that changed, when the job runs that saves the file."""
+        """Only the row of a changed group is encoded, in the job that saves the file."""
         table = self.make()
         for group in ("G", "H", "I"):
             table.forbid(group, "T", 2, forbidden=True)
@@ -235,7 +235,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(last.forbidden, {"H": {"T": 4, "U": 4}})
 
     def test_no_room_to_forbid(self) -> None:
-        """Masks count as groups do for what tools can be told; after a restart too."""
+        """Masks count as groups do towards the limit, also after a restart."""
         table = self.make()
         table.forbid("G", "T", 2, forbidden=True)
         table.persist()
@@ -249,7 +249,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
         self.assertEqual(table.forbidden, {"G": {"T": 0b110}})
 
     def test_the_file_is_standard_json_and_loads_again(self) -> None:
-        """All comes back; the file is standard JSON with Apache's names."""
+        """The whole table is restored; the file is standard JSON with Apache's names."""
         table = self.make()
         table.update(SubscriptionGroupConfig("G", consume_enable=False), {})
         table.forbid("G", "T", 2, forbidden=True)
@@ -263,7 +263,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
                          (table.table, table.forbidden, table.data_version))
 
     def test_apaches_files(self) -> None:
-        """Files that Apache's brokers wrote are taken over, also without forbidden topics."""
+        """Files of Apache's brokers are read, also without forbidden topics."""
         for version in ("4.9.4", "5.3.3"):
             text = (GOLDEN / version / "subscriptionGroup.json").read_text()
             self.write(text)
@@ -278,7 +278,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
             self.assertEqual(table.forbidden, {})
 
     def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
-        """A file that is no table stops the start and is named."""
+        """A file that is no table stops the start, and the error names it."""
         self.write('{"subscriptionGroupTable":{"G":{}}}')
         error = self.assertRaises(StoreDamaged, self.make().load)
         self.assertIn(PATH, str(error))

@@ -1,4 +1,4 @@
-"""The table of topics: what a fresh broker has, creation on demand, its file."""
+"""The table of topics: a new broker's topics, automatic creation, and its file."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class FreshTableTests(TableCase):
         self.assertEqual(self.make(defaultTopicQueueNums="3").table["TBW102"].read_queue_nums, 3)
 
     def test_a_fresh_table_is_not_taken_for_another_fresh_table(self) -> None:
-        """A fresh table is not taken for another fresh table."""
+        """Two new tables have different versions."""
         self.assertEqual(self.make().data_version, DataVersion(timestamp=NOW_MS))
 
     def test_system_topics_by_name_or_setting(self) -> None:
@@ -91,10 +91,12 @@ class FreshTableTests(TableCase):
 
 
 class CreationTests(TableCase):
-    """Topics that come into being because somebody sends."""
+    """Topics that are created by sends."""
 
     def test_from_the_template(self) -> None:
-        """As many queues as asked for, at most the template's; its permission, not to inherit."""
+        """It has the requested queues up to the template's, and its permission
+        without inheritance.
+        """
         table = self.make()
         for asked, queues in ((4, 4), (8, 8), (20, 8), (0, 0), (-3, 0)):
             topic = f"T{asked}"
@@ -121,7 +123,7 @@ class CreationTests(TableCase):
         self.assertEqual(config.perm, PERM_READ)
 
     def test_any_topic_that_inherits_is_a_template(self) -> None:
-        """The broker's own topic is one; an ordinary topic and one that is not there are not."""
+        """Any topic with the inheritance bit is a template; ordinary and missing ones are not."""
         table = self.make()
         config = table.create_in_send("T", "broker-a", PEER, 4, 0)
         assert config is not None
@@ -144,7 +146,7 @@ class CreationTests(TableCase):
                          [LINES_A_MINUTE, EVENTS_A_MINUTE])
 
     def test_switched_off(self) -> None:
-        """A template left in the file by a broker that did create topics loses its bit."""
+        """A template in the file of a broker that created topics loses its bit."""
         self.make().persist()
         table = self.make(autoCreateTopicEnable="false")
         table.load()
@@ -155,14 +157,14 @@ class CreationTests(TableCase):
         self.assertIsNotNone(table.create_in_send("T", "broker-a", PEER, 4, 0))
 
     def test_topic_that_is_there(self) -> None:
-        """Two sends at once create one topic."""
+        """Two simultaneous sends create one topic."""
         table = self.make()
         first = table.create_in_send("T", "TBW102", PEER, 4, 0)
         self.assertIs(table.create_in_send("T", "TBW102", PEER, 2, 0), first)
         self.assertEqual(table.data_version.counter, 1)
 
     def test_retry_topic(self) -> None:
-        """It is made as told, once; order is corrected later, nothing else."""
+        """It is created as requested; only its order is corrected later."""
         table = self.make()
         config = table.create_in_send_back("%RETRY%G", 2, 6, 2)
         self.assertEqual(config, TopicConfig("%RETRY%G", 2, 2, 6, topic_sys_flag=2))
@@ -187,7 +189,7 @@ class ChangeTests(TableCase):
         self.assertEqual(table.data_version, DataVersion(timestamp=NOW_MS + 5, counter=2))
 
     def test_refused_update_changes_nothing(self) -> None:
-        """Neither the topic nor the version."""
+        """Neither the topic nor the version changes."""
         table = self.make()
         table.update(TopicConfig("T", 4, 4), {})
         with self.assertRaises(RequestRefused):
@@ -196,7 +198,7 @@ class ChangeTests(TableCase):
         self.assertEqual(table.data_version.counter, 1)
 
     def test_a_topic_goes_once(self) -> None:
-        """A topic goes once."""
+        """A topic is deleted once."""
         table = self.make()
         table.update(TopicConfig("T"), {})
         self.assertTrue(table.delete("T"))
@@ -205,7 +207,9 @@ class ChangeTests(TableCase):
         self.assertEqual(table.data_version.counter, 2)
 
     def test_who_asks_is_told_of_each_change(self) -> None:
-        """By a tool, a send, an order or another broker's table."""
+        """Changes may come from a tool, a send, an order configuration or another
+        broker's table.
+        """
         table = self.make()
         told: list[str] = []
         table.on_change.append(told.append)
@@ -220,7 +224,7 @@ class ChangeTests(TableCase):
         self.assertEqual(told, ["T", "T", "%RETRY%G", "T", "U", "T"])
 
     def test_order_topics(self) -> None:
-        """What name servers say of order is taken for topics that are here, and saved."""
+        """The order from name servers is applied to existing topics, and saved."""
         table = self.make()
         for topic in ("T", "U", "V"):
             table.update(TopicConfig(topic), {})
@@ -238,7 +242,7 @@ class ChangeTests(TableCase):
 
 
 class RegistrationTests(TableCase):
-    """What name servers are told."""
+    """The registration at name servers."""
 
     def test_all_as_they_are(self) -> None:
         """A broker that may be read and written tells its topics as they are."""
@@ -254,18 +258,20 @@ class RegistrationTests(TableCase):
 
     def told(self, table: TopicConfigTable, compressed: bool = False
              ) -> TopicConfigSerializeWrapper:
-        """What the body of a registration says."""
+        """Return the content of the body of a registration."""
         body = table.registration(compressed)()
         return RegisterBrokerBody.decode(body, compressed).topic_config_serialize_wrapper
 
     def test_the_compressed_form_holds_the_same(self) -> None:
-        """The compressed form holds the same."""
+        """The compressed form has the same content."""
         table = self.make()
         table.update(TopicConfig("T", 3, 2, 4), {"+message.type": "FIFO"})
         self.assertEqual(self.told(table, compressed=True).topic_config_table, table.table)
 
     def test_topics_that_do_not_fit(self) -> None:
-        """A topic with which the registration would be no frame is not made, nor many at once."""
+        """A topic that would make the registration too long is not created, nor are
+        many at once.
+        """
         table = self.make()
         name = "n" * 127
         many = [TopicConfig(f"{number}{name}"[:127]) for number in range(100_000)]
@@ -281,8 +287,7 @@ class RegistrationTests(TableCase):
         self.assertEqual(table.create_in_send_back("TBW102", 1, 6, 0).topic_name, "TBW102")
 
     def test_room_for_groups(self) -> None:
-        """Ordinary topics leave some: half for the topics of any group, half for those there are.
-        """
+        """Ordinary topics leave room: half for topics of any group, half for existing groups."""
         table = self.make()
         table.is_group = {"G"}.__contains__
         table.rows_size = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT - 100
@@ -307,7 +312,7 @@ class RegistrationTests(TableCase):
         self.assertNotIn("n" * 256, table.table)
 
     def test_size_of_rows(self) -> None:
-        """It is what the rows take, whatever happened to them, and not over what was reckoned."""
+        """The size is that of the rows, whatever happened to them, and not more than computed."""
         table = self.make()
         empty = table.rows_size
         table.require_room([])
@@ -321,7 +326,7 @@ class RegistrationTests(TableCase):
         self.assertEqual(table.rows_size, empty)
 
     def test_a_broker_without_permission_masks_only_what_it_registers(self) -> None:
-        """One that may not masks them and keeps its own table."""
+        """The registered permissions are masked, and those of the table are not."""
         table = self.make(brokerPermission="4")
         table.update(TopicConfig("T", 3, 2, 6, topic_sys_flag=1), {})
         told = self.told(table).topic_config_table
@@ -331,10 +336,10 @@ class RegistrationTests(TableCase):
 
 
 class FileTests(TableCase):
-    """topics.json."""
+    """The file topics.json."""
 
     def test_round_trip(self) -> None:
-        """A topic and the version come back; system topics that were not saved are there."""
+        """Topics and the version are restored; missing system topics are added."""
         table = self.make()
         table.update(TopicConfig("T", 2, 3, 4, order=True), {"+message.type": "FIFO"})
         table.persist()
@@ -346,7 +351,7 @@ class FileTests(TableCase):
         self.assertIn("broker-a", again.table)
 
     def test_rows_are_written_as_the_whole_would_be(self) -> None:
-        """Also after changes: only what changed is written anew."""
+        """Only changed rows are encoded again."""
         table = self.make()
         table.persist()
         table.update(TopicConfig("T", 2, 3, 4), {"+message.type": "FIFO"})
@@ -359,7 +364,7 @@ class FileTests(TableCase):
         self.assertEqual(self.disk.read_file(PATH), whole.encode_pretty())
 
     def test_compacted_by_another_broker(self) -> None:
-        """Such a topic is there as it was, and a line of the log says that nothing compacts it."""
+        """Such a topic is loaded unchanged, and a log line says that nothing compacts it."""
         self.write('{"topicConfigTable":{"t":{"topicName":"t","attributes":'
                    '{"cleanup.policy":"COMPACTION"}},"u":{"topicName":"u"}}}')
         table = self.make()
@@ -373,7 +378,7 @@ class FileTests(TableCase):
             "removed by age"])
 
     def test_what_cannot_be_topics(self) -> None:
-        """A null table or topic, or a name that leads elsewhere, is damage: the backup is taken."""
+        """A missing table or topic, or an invalid name, is damage, so the backup is used."""
         topic = '{"topicName":"%s","readQueueNums":1,"writeQueueNums":1,"perm":6}'
         self.write('{"topicConfigTable":{"t1":%s}}' % (topic % "t1"))
         self.disk.write_file(PATH + ".bak", self.disk.read_file(PATH))
@@ -388,7 +393,7 @@ class FileTests(TableCase):
         self.assertRaises(StoreDamaged, self.make().load)
 
     def test_file_is_standard_json(self) -> None:
-        """Any tool can read it."""
+        """Any tool can read the file."""
         table = self.make()
         table.persist()
         saved = json.loads(self.disk.read_file(PATH))
@@ -396,7 +401,7 @@ class FileTests(TableCase):
         self.assertEqual(saved["dataVersion"]["timestamp"], NOW_MS)
 
     def test_apaches_files(self) -> None:
-        """Files that Apache's brokers wrote are taken over whole."""
+        """Files of Apache's brokers are read completely."""
         for version in ("4.9.4", "5.3.3"):
             text = (GOLDEN / version / "topics.json").read_text()
             self.write(text)
@@ -413,7 +418,7 @@ class FileTests(TableCase):
             self.assertEqual(table.data_version.counter, saved["dataVersion"]["counter"])
 
     def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
-        """A file that is no table stops the start and is named."""
+        """A file that is no table stops the start, and the error names it."""
         self.write('{"topicConfigTable":{"T":{"topicName":"T","perm":"x"}}}')
         error = self.assertRaises(StoreDamaged, self.make().load)
         self.assertIn(PATH, str(error))

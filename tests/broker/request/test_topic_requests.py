@@ -1,4 +1,4 @@
-"""Topics and groups created, changed, deleted, listed: 17, 18, 21, 200, 207, 215, 225."""
+"""The requests about topics and groups: 17, 18, 21, 200, 207, 215 and 225."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = (ResponseCode.SUCCESS, None)
 
 
 class RequestCase(SynchronousTestCase):
-    """A broker, and how often name servers were told of its topics."""
+    """A broker, and the number of its registrations."""
 
     def setUp(self) -> None:
         self.box = KernelBox()
@@ -59,15 +59,15 @@ class RequestCase(SynchronousTestCase):
         return reply.code, reply.remark
 
     def saved(self, name: str) -> Any:
-        """What a file of the config folder says."""
+        """Return the content of a file in the config folder."""
         return json.loads(self.box.disk.read_file(f"/store/config/{name}"))
 
 
 class CreateTopicTests(RequestCase):
-    """17."""
+    """The request 17."""
 
     def test_creation_and_change(self) -> None:
-        """It is there as asked for, saved, and name servers are told each time."""
+        """The topic is created as requested, saved, and registered each time."""
         self.assertEqual(self.create(perm=4, order=True, topic_sys_flag=1), GOOD)
         self.assertEqual(self.kernel.topic_config.get("T"),
                          TopicConfig("T", 4, 4, 4, topic_sys_flag=1, order=True))
@@ -77,7 +77,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(self.told, 2)
 
     def test_creating_the_same_topic_again_changes_nothing(self) -> None:
-        """What is so already is no change: nobody is told."""
+        """A request without a change causes no registration."""
         self.create(attributes="+message.type=FIFO")
         version = self.kernel.topic_config.data_version.counter
         self.assertEqual(self.create(), GOOD)
@@ -85,7 +85,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(self.told, 1)
 
     def test_attributes_are_set_at_creation_and_kept_by_other_changes(self) -> None:
-        """They are set at creation, changed later, kept by a change of something else."""
+        """They are set at the creation, changed later, and kept by other changes."""
         self.assertEqual(self.create(attributes="+message.type=FIFO,+queue.type=SimpleCQ"), GOOD)
         self.assertEqual(self.create(attributes="+message.type=DELAY"), GOOD)
         self.assertEqual(self.create(read_queue_nums=5), GOOD)
@@ -93,7 +93,7 @@ class CreateTopicTests(RequestCase):
             "T", 5, 4, attributes={"message.type": "DELAY", "queue.type": "SimpleCQ"}))
 
     def test_attributes_refused(self) -> None:
-        """A wrong change refuses the request as a whole."""
+        """A wrong change refuses the whole request."""
         self.create()
         for attributes, code, remark in (
             ("+queue.type=SimpleCQ", ResponseCode.SYSTEM_ERROR,
@@ -123,7 +123,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(self.told, 1)
 
     def test_zero_queues_are_accepted_and_negative_numbers_refused(self) -> None:
-        """None are fine, fewer than none are not."""
+        """Zero queues are accepted, and negative numbers are not."""
         self.assertEqual(self.create(read_queue_nums=0, write_queue_nums=0), GOOD)
         for fields in ({"read_queue_nums": -1}, {"write_queue_nums": -1}):
             self.assertEqual(self.create("U", **fields)[0], ResponseCode.INVALID_PARAMETER)
@@ -144,7 +144,7 @@ class CreateTopicTests(RequestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS)
 
     def test_name_server_that_fails(self) -> None:
-        """The topic is there all the same, and the answer says so."""
+        """The topic is created in spite of it, and the response says so."""
         waiting: Deferred[None] = Deferred()
         self.box.host.on_topic_change.append(lambda: waiting)
         peer = self.box.peer()
@@ -156,7 +156,7 @@ class CreateTopicTests(RequestCase):
 
 
 class CreateTopicsTests(RequestCase):
-    """18."""
+    """The request 18."""
 
     def create_all(self, *configs: TopicConfig) -> tuple[int, str | None]:
         reply = self.box.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -164,7 +164,7 @@ class CreateTopicsTests(RequestCase):
         return reply.code, reply.remark
 
     def test_several_topics_are_created_and_registered_once(self) -> None:
-        """All are created or changed, also behind one that is as it was; told once."""
+        """All are created or changed, even after an unchanged one, and registered once."""
         self.create("T")
         config = TopicConfig("U", 2, 2, attributes={"+message.type": "FIFO"})
         self.assertEqual(self.create_all(TopicConfig("T", 4, 4), config), GOOD)
@@ -199,7 +199,7 @@ class CreateTopicsTests(RequestCase):
         self.assertIsNone(self.kernel.topic_config.get("T"))
 
     def test_one_whose_attributes_are_refused(self) -> None:
-        """Those before it are there, saved and told."""
+        """The topics before it are created, saved and registered."""
         answer = self.create_all(TopicConfig("T"), TopicConfig("U", attributes={"+nope": "1"}))
         self.assertEqual(answer, (ResponseCode.SYSTEM_ERROR, "unsupported key: nope"))
         self.assertIn("T", self.saved("topics.json")["topicConfigTable"])
@@ -207,7 +207,7 @@ class CreateTopicsTests(RequestCase):
         self.assertEqual(self.told, 1)
 
     def test_topics_beyond_the_limit_are_all_refused(self) -> None:
-        """Topics that could not be registered are refused, all of them, with the reason."""
+        """Topics that could not be registered are refused together, with the reason."""
         most = TOPIC_ROWS_SIZE_MAX - TOPIC_ROWS_KEPT
         self.kernel.topic_config.rows_size = most - 500
         code, remark = self.create_all(*(TopicConfig(f"T{number}") for number in range(9)))
@@ -220,7 +220,7 @@ class CreateTopicsTests(RequestCase):
         self.assertEqual(self.told, 0)
 
     def test_many_take_turns(self) -> None:
-        """What takes long is done in steps, and answered when all topics are there and saved."""
+        """Many topics are created in steps; the response follows when all are saved."""
         clock = iter(range(self.box.now_ms, self.box.now_ms + 10**6))
         self.box.clock = lambda: next(clock)
         peer = self.box.peer()
@@ -246,7 +246,7 @@ class CreateTopicsTests(RequestCase):
 
 
 class QueueCountTests(RequestCase):
-    """How many queues a topic may have."""
+    """The number of queues of a topic."""
 
     def test_the_number_of_queues_is_limited(self) -> None:
         """So many and no more; the same for the topic of a group's retries."""
@@ -264,7 +264,7 @@ class QueueCountTests(RequestCase):
 
 
 class SaveTests(RequestCase):
-    """How often tables are written."""
+    """The number of saves."""
 
     def syncs(self) -> int:
         return self.box.disk.sync_count  # type: ignore[attr-defined, no-any-return]
@@ -301,10 +301,10 @@ class SaveTests(RequestCase):
 
 
 class DeleteTopicTests(RequestCase):
-    """215."""
+    """The request 215."""
 
     def test_everything_goes(self) -> None:
-        """The topic, its offsets, its queues and its statistics; name servers are told."""
+        """The topic, its offsets, queues and statistics are deleted; name servers are informed."""
         self.create("T")
         self.create("U")
         kernel = self.kernel
@@ -332,11 +332,11 @@ class DeleteTopicTests(RequestCase):
         self.assertEqual(record.queue_offset, 0)
 
     def test_deleting_a_missing_topic_succeeds(self) -> None:
-        """Deleting what is not there succeeds."""
+        """The response is a success."""
         self.assertEqual(self.delete("nope"), GOOD)
 
     def test_a_blank_name_and_system_topics_stay(self) -> None:
-        """A blank name and system topics stay, with Apache's code and remarks."""
+        """A blank name and system topics are refused with Apache's code and remarks."""
         self.assertEqual(self.delete(" "), (ResponseCode.INVALID_PARAMETER,
                                             "The specified topic is blank."))
         for topic in ("TBW102", "DefaultCluster", "SCHEDULE_TOPIC_XXXX"):
@@ -347,10 +347,10 @@ class DeleteTopicTests(RequestCase):
 
 
 class AllTopicsTests(RequestCase):
-    """21."""
+    """The request 21."""
 
     def test_all_topics_come_with_the_version(self) -> None:
-        """All topics with the version, and the tables of static topics, which are empty."""
+        """The response has all topics, the version, and the empty tables of static topics."""
         self.create("T", attributes="+message.type=FIFO")
         reply = self.box.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
         body = TopicConfigSerializeWrapper.decode(reply.body)
@@ -362,10 +362,10 @@ class AllTopicsTests(RequestCase):
 
 
 class GroupTests(RequestCase):
-    """200, 207 and 225."""
+    """The requests 200, 207 and 225."""
 
     def test_creation_and_change(self) -> None:
-        """A group is as the body says, what it leaves out has its default; it is saved."""
+        """The group is that of the body, with defaults for missing fields; it is saved."""
         body = SubscriptionGroupConfig("G", retry_max_times=3, consume_enable=False)
         self.assertEqual(self.group(body.encode()), GOOD)
         self.assertEqual(self.kernel.subscription_group.table["G"], body)
@@ -376,7 +376,7 @@ class GroupTests(RequestCase):
         self.assertEqual(saved["G"]["retryQueueNums"], 2)
 
     def test_more_retry_queues(self) -> None:
-        """The retry topic follows a larger number at once, and keeps its queues at a smaller."""
+        """The retry topic gets more queues at once, and keeps them at a smaller number."""
         told: list[int] = []
         self.box.host.on_topic_change.append(lambda: told.append(1))
         topics = self.kernel.topic_config
@@ -391,7 +391,7 @@ class GroupTests(RequestCase):
         self.assertNotIn("%RETRY%H", topics.table)
 
     def test_bad_bodies(self) -> None:
-        """Names that cannot be one and broken bodies are refused; nothing is created."""
+        """Invalid names and broken bodies are refused, and nothing is created."""
         before = dict(self.kernel.subscription_group.table)
         for body in (b'{"groupName":" "}', b'{"groupName":"a*b"}',
                      b'{"groupName":"%b"}' % (b"g" * 256)):
@@ -403,7 +403,7 @@ class GroupTests(RequestCase):
         self.assertEqual(self.kernel.subscription_group.table, before)
 
     def test_several_groups_are_created_all_or_none(self) -> None:
-        """All are created, or none when a name cannot be one."""
+        """If one name is invalid, none is created."""
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         groups = [SubscriptionGroupConfig("G", retry_max_times=3), SubscriptionGroupConfig("H")]
         wrong = SubscriptionGroupList([*groups, SubscriptionGroupConfig("a*b")])
@@ -421,7 +421,7 @@ class GroupTests(RequestCase):
                                 group_name=group, clean_offset=clean_offset))
 
     def test_a_group_goes_with_its_statistics(self) -> None:
-        """A group goes with its statistics; its offsets go when that is asked for."""
+        """The statistics are deleted with the group, and its offsets on request."""
         kernel = self.kernel
         for clean_offset, left in ((False, {"T"}), (True, set())):
             kernel.subscription_group.find("G")
@@ -436,7 +436,7 @@ class GroupTests(RequestCase):
         self.assertEqual(kernel.consumer_offset.topics_of_group("H"), {"T"})
 
     def test_deletion_of_what_is_not_there(self) -> None:
-        """It succeeds, and cleans offsets that were left behind."""
+        """The response is a success, and remaining offsets are deleted."""
         self.kernel.consumer_offset.commit("here", "G", "T", 0, 1)
         self.assertEqual(self.remove("G", True).code, ResponseCode.SUCCESS)
         self.assertEqual(self.kernel.consumer_offset.topics_of_group("G"), set())

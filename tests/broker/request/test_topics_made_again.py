@@ -1,4 +1,4 @@
-"""A start whose topics are not configured, or not all of them."""
+"""A start at which the configurations of all or some topics are missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIG = "/store/config"
 
 
 class MadeAgainTests(KernelTestCase):
-    """Two topics with messages, one of them in its last queue."""
+    """Two topics with messages, of which one uses only its last queue."""
 
     plugins = ()
 
@@ -32,7 +32,7 @@ class MadeAgainTests(KernelTestCase):
         self.assertEqual(reply.code, ResponseCode.SUCCESS, reply.remark)
 
     def warnings(self) -> list[str]:
-        """What is said of topics without a configuration."""
+        """Return the warnings about topics without a configuration."""
         return [text for text in map(formatEvent, self.events)
                 if "no configuration" in text or "no saved topics" in text]
 
@@ -46,7 +46,7 @@ class MadeAgainTests(KernelTestCase):
         self.assertEqual([each.body for each in records_of(reply.body)], [b"x"])
 
     def test_folder_is_gone(self) -> None:
-        """All are made again with the queues there are, and saved; one line names them."""
+        """All are created again with the existing queues, and saved; one line names them."""
         for is_clean in (True, False):
             if is_clean:
                 self.box.stop()
@@ -67,7 +67,7 @@ class MadeAgainTests(KernelTestCase):
         self.assertEqual(self.queue_nums("orders"), (4, 4, 6))
 
     def test_some_are_not_configured(self) -> None:
-        """They may have been deleted: they are named, and their queues stay."""
+        """They may have been deleted, so they are named and their queues remain."""
         self.box.kernel.topic_config.delete("orders")
         self.restart()
         [line] = self.warnings()
@@ -76,7 +76,7 @@ class MadeAgainTests(KernelTestCase):
         self.assertEqual(self.box.kernel.store.queues.ids_by_topic()["orders"], [0, 3])
 
     def test_nothing_to_say(self) -> None:
-        """All are configured; a new broker has none."""
+        """All are configured, or the broker is new."""
         self.restart()
         self.disk.remove("/store")
         self.disk.forget_locks()
@@ -85,7 +85,7 @@ class MadeAgainTests(KernelTestCase):
         self.assertEqual(self.warnings(), [])
 
     def test_batch_queues(self) -> None:
-        """Their topic is one of batch queues again."""
+        """The topic is again one with batch queues."""
         topics = self.box.kernel.topic_config
         topics.update(topics.table["other"].__class__("batches", 1, 1, 6),
                       {"+queue.type": "BatchCQ"})
@@ -97,7 +97,7 @@ class MadeAgainTests(KernelTestCase):
         self.assertEqual(self.box.kernel.store.queues.max_offset("batches", 0), 3)
 
     def test_light_queues(self) -> None:
-        """They have no configuration."""
+        """Light queues have no configuration."""
         self.box.kernel.store.queues.make("%LMQ%light", 0)
         topics = self.box.kernel.topic_config
         queues = self.box.kernel.store.queues
@@ -105,7 +105,7 @@ class MadeAgainTests(KernelTestCase):
         self.assertEqual(self.warnings(), [])
 
     def test_topics_that_do_not_fit_are_not_created_again(self) -> None:
-        """What does not fit stays unmade; the start goes on. A line names no thousand topics."""
+        """They are left out, and the start continues; the line names a limited number."""
         topics = self.box.kernel.topic_config
         self.patch(topic_config, "TOPIC_ROWS_SIZE_MAX", topics.rows_size + 5_000)
         topics._was_saved = False

@@ -1,4 +1,4 @@
-"""Who waits, by the tags they want."""
+"""Waiting requests, found by the tags that they want."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twistmq.protocol.record import MessageRecord
 
 
 class Waiting:
-    """One who waits."""
+    """A waiting request."""
 
     def __init__(self, number: int, wants: MessageFilter | None) -> None:
         self.number = number
@@ -32,7 +32,7 @@ def came(tag: str) -> MessageRecord:
 
 
 class WaitingTests(SynchronousTestCase):
-    """Nobody who wants a message is left out, whoever came and went before."""
+    """Every request that wants a message is found, whichever others came and ended before."""
 
     def setUp(self) -> None:
         self.waiting: WaitingByTag[Waiting] = WaitingByTag()
@@ -52,7 +52,7 @@ class WaitingTests(SynchronousTestCase):
         self.waiting.remove(one)
 
     def assertRight(self, *tags: str) -> None:
-        """All there are, in order; those who want messages of these tags are among those found."""
+        """Check the order of all requests, and that those for these tags are found."""
         self.assertEqual(len(self.waiting), len(self.there))
         self.assertEqual(list(self.waiting), self.there)
         self.assertEqual(list(reversed(self.waiting)), self.there[::-1])
@@ -81,7 +81,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertRight("tag1")
 
     def test_in_the_order_they_came(self) -> None:
-        """Those who want one tag are found so."""
+        """Requests for one tag are found in the order of their arrival."""
         for number in range(200):
             self.add(tag_filter("a" if number % 2 else "b"))
         found = [one for one in self.waiting.candidates([came("a")])
@@ -103,14 +103,14 @@ class WaitingTests(SynchronousTestCase):
         self.assertLess(found(2_000, 17), 200)
 
     def test_same_tag_that_never_comes(self) -> None:
-        """Thousands who want one tag cost nothing when others come."""
+        """Thousands of requests for one tag cost nothing when messages with other tags arrive."""
         for number in range(5000):
             self.waiting.add(Waiting(number, tag_filter("never")))
         found = sum(bool(self.waiting.candidates([came(f"tag{tag}")])) for tag in range(200))
         self.assertLess(found, 20)
 
     def test_cost_of_leaving(self) -> None:
-        """Many come and go in time that grows as their number."""
+        """The time grows in proportion to the number."""
         def prepare(count: int) -> Callable[[], object]:
             def work() -> None:
                 waiting: WaitingByTag[Waiting] = WaitingByTag()
@@ -125,7 +125,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertLess(growth(prepare, 2000), GROWTH_MAX)
 
     def test_ended_requests_are_dropped(self) -> None:
-        """At most as many as wait are kept of those that do not any more."""
+        """The number of ended requests that are kept is at most that of the waiting ones."""
         for number in range(1000):
             self.add(tag_filter(f"t{number}"))
         for _ in range(700):
@@ -136,7 +136,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertEqual(len(self.waiting._waiting), 20)
 
     def test_tags_count_up_to_the_places_there_are(self) -> None:
-        """Tags count, up to the places there are."""
+        """Tags count up to the number of places."""
         many = tag_filter(" || ".join(f"t{number}" for number in range(5000)))
         sizes = [index_size(wants) for wants in (
             None, PropertyFilter(lambda _: True), tag_filter("a"), tag_filter("a || b"), many)]

@@ -1,4 +1,4 @@
-"""What a periodic task is; how it runs is in edge."""
+"""The row of a periodic task; its execution is in edge."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from twistmq.broker.scheduling.periodic import PeriodicTask
 
 
 class PeriodicTaskTests(SynchronousTestCase):
-    """A row."""
+    """The row of a task."""
 
     def test_same_fields_are_two_tasks(self) -> None:
-        """Two tasks are never one: a plugin may register the same row twice and both run."""
+        """Two tasks are never equal, so a plugin may register the same row twice."""
         def run(now_ms: int) -> None:
             pass
 

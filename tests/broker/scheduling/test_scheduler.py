@@ -26,7 +26,7 @@ class SchedulerCase(SynchronousTestCase):
         self.done: list[str] = []
 
     def work(self, name: str, steps: int) -> Generator[None, None, str]:
-        """Work of steps of a millisecond."""
+        """Return work with steps of a millisecond."""
         for _ in range(steps):
             self.now_ms += 1
             yield
@@ -45,7 +45,7 @@ class SchedulerCase(SynchronousTestCase):
 
 
 class LaneTests(SchedulerCase):
-    """Work of one lane."""
+    """The work of one lane."""
 
     def test_short_work_is_done_at_once(self) -> None:
         """Work that fits into one slice is done at once."""
@@ -53,7 +53,7 @@ class LaneTests(SchedulerCase):
         self.assertEqual(self.scheduler.period_ms(), IDLE_PERIOD_MS)
 
     def test_long_work_takes_turns(self) -> None:
-        """No step holds the reactor for more than a slice, and the short overtakes the long."""
+        """No step blocks the reactor for more than a slice, and short work overtakes long work."""
         long = self.lane.run(self.work("long", 10 * SLICE_MS))
         short = self.lane.run(self.work("short", SLICE_MS + 1))
         self.assertEqual(self.scheduler.period_ms(), CONTINUE_PERIOD_MS)
@@ -63,7 +63,7 @@ class LaneTests(SchedulerCase):
                          ["long", "short"])
 
     def test_work_that_fails_fails_its_deferred(self) -> None:
-        """Work that fails fails its Deferred, at once or later."""
+        """An error fails the Deferred of its work, at once or later."""
         def failing(steps: int) -> Generator[None, None, str]:
             yield from self.work("x", steps)
             raise ValueError(steps)
@@ -82,7 +82,7 @@ class LaneTests(SchedulerCase):
         self.assertEqual(self.done, ["c", "a", "b"])
 
     def test_first_slice(self) -> None:
-        """The first slice is at once when the caller says so, and later when it says so."""
+        """The first slice runs at once or later, as the caller chooses."""
         waiting = self.lane.run(self.work("waits", 1), at_once=False)
         self.assertNoResult(waiting)
         self.assertEqual(self.successResultOf(self.lane.run(self.work("now", 1), at_once=True)),
@@ -92,7 +92,7 @@ class LaneTests(SchedulerCase):
         self.assertEqual(self.done, ["now", "waits", "behind"])
 
     def test_unwanted_work_is_closed_and_its_deferred_fires(self) -> None:
-        """Work whose result has no reader any more is closed, and its Deferred fires with None."""
+        """Work whose result nobody needs is closed, and its Deferred fires with None."""
         wanted = [True]
         closed: list[bool] = []
 
@@ -111,14 +111,14 @@ class LaneTests(SchedulerCase):
 
 
 class OneAtATimeTests(SchedulerCase):
-    """A lane in which work that began is done before other work begins."""
+    """A lane in which work is completed before other work begins."""
 
     def setUp(self) -> None:
         super().setUp()
         self.lane = self.scheduler.lane(one_at_a_time=True)
 
     def test_begun_work_is_done_first(self) -> None:
-        """Work that began is done before other work begins; owners then have turns."""
+        """Work that has begun is completed first; then the owners have turns."""
         self.lane.run(self.work("first", 3 * SLICE_MS), ("one", 1))
         for name, turn in (("b", ("one", 1)), ("c", ("one", 2)), ("d", ("two", 1))):
             self.lane.run(self.work(name, 2 * SLICE_MS), turn)
@@ -126,7 +126,7 @@ class OneAtATimeTests(SchedulerCase):
         self.assertEqual(self.done, ["first", "b", "d", "c"])
 
     def test_work_begun_by_work_waits(self) -> None:
-        """Work that other work of the lane begins waits until that is done."""
+        """Work that is started by other work of the lane waits until that is complete."""
         def outer() -> Generator[None, None, None]:
             self.assertFalse(self.lane.is_idle)
             self.assertNoResult(self.lane.run(self.work("inner", 1)))
@@ -138,7 +138,7 @@ class OneAtATimeTests(SchedulerCase):
         self.assertTrue(self.lane.is_idle)
 
     def test_only_work_that_has_not_begun_is_dropped(self) -> None:
-        """Work that has not begun is dropped by its facts; begun work goes on."""
+        """Only work that has not begun is dropped; other work continues."""
         self.lane.run(self.work("begun", 2 * SLICE_MS), ("one",), about="drop me")
         waiting = [self.lane.run(self.work(about, 1), ("one",), about=about)
                    for about in ("drop me", "keep me")]
@@ -154,7 +154,7 @@ class LanesTests(SchedulerCase):
     """Several lanes of one scheduler."""
 
     def test_lanes_have_slices_in_turn(self) -> None:
-        """A lane with much work does not keep another lane waiting."""
+        """A lane with much work does not delay another lane."""
         other = self.scheduler.lane()
         for number in range(5):
             self.lane.run(self.work(f"long {number}", 3 * SLICE_MS))
@@ -166,10 +166,10 @@ class LanesTests(SchedulerCase):
 
 
 class CostTests(SchedulerCase):
-    """The time of one slice."""
+    """The cost of one slice."""
 
     def test_cost_of_many_owners(self) -> None:
-        """The work whose turn it is is found at once, however much work waits."""
+        """The next work is found in constant time, however much work waits."""
         def prepare(count: int) -> Callable[[], object]:
             for number in range(count):
                 self.lane.run(self.work("x", 10**6), (number,), at_once=False)
@@ -179,7 +179,7 @@ class CostTests(SchedulerCase):
 
 
 class RunSoonTests(SchedulerCase):
-    """A scheduler that goes on as soon as others had their turn."""
+    """A scheduler that continues as soon as others had their turns."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -188,7 +188,7 @@ class RunSoonTests(SchedulerCase):
         self.lane = self.scheduler.lane()
 
     def test_one_call_is_pending_while_work_waits(self) -> None:
-        """One call is pending while any work waits, and none once all is done."""
+        """One call is pending while any work waits, and none afterwards."""
         for name in "ab":
             self.lane.run(self.work(name, 2 * SLICE_MS))
         turns = 0

@@ -9,7 +9,7 @@ from twistmq.broker.scheduling.soon import Soon
 
 
 class SoonTests(SynchronousTestCase):
-    """Work that ends at once, and work that a test lets end."""
+    """Work that ends immediately, and work that the test ends."""
 
     def setUp(self) -> None:
         self.began = 0
@@ -21,13 +21,13 @@ class SoonTests(SynchronousTestCase):
         await self.running
 
     def test_work_that_ends_at_once_is_done_at_each_question(self) -> None:
-        """Nothing is left behind that would keep it from being done again."""
+        """Nothing remains that would prevent the next run."""
         for number in range(1, 4):
             self.successResultOf(self.soon.ask())
             self.assertEqual((self.began, self.soon.is_running), (number, False))
 
     def test_questions_during_the_work_share_one_more(self) -> None:
-        """What changed since the work began needs it again, once."""
+        """Requests since the work began cause one more run."""
         running = self.running = Deferred()
         first = self.soon.ask()
         others = [self.soon.ask() for _ in range(3)]
@@ -46,7 +46,7 @@ class SoonTests(SynchronousTestCase):
         self.assertEqual((self.began, self.soon.is_running), (2, False))
 
     def test_work_that_fails_is_logged_and_done_again(self) -> None:
-        """A failure, now or later, keeps nobody from asking."""
+        """A failure, now or later, does not prevent the next run."""
         self.running = Deferred()
         waiting = self.soon.ask()
         self.running.errback(OSError("the first"))
@@ -63,7 +63,7 @@ class SoonTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 3)
 
     def test_a_question_by_who_was_answered(self) -> None:
-        """It is one more piece of work, not an endless wait."""
+        """It causes one more run, and not an endless wait."""
         for again in (True, False):
             began, second = self.began, list[Deferred[None]]()
             self.soon.ask().addCallback(

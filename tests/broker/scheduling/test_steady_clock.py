@@ -1,4 +1,4 @@
-"""Time for durations."""
+"""The clock for durations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from twistmq.broker.scheduling.steady_clock import TICK_MS, SteadyClock
 
 
 class SteadyClockTests(SynchronousTestCase):
-    """SteadyClock."""
+    """The class SteadyClock."""
 
     def setUp(self) -> None:
         self.now_ms = 1000
@@ -27,7 +27,7 @@ class SteadyClockTests(SynchronousTestCase):
         self.assertEqual(self.clock.awake_ms() - begin_ms, 100_000)
 
     def test_time_in_which_it_did_not_run_is_no_silence(self) -> None:
-        """Time in which it did not run is no silence, whoever asks first; it is a duration."""
+        """Time in which the process was suspended does not count."""
         for asks_first in (self.clock.awake_ms, self.clock.tick):
             self.run_for(3000)
             heard_ms, begin_ms = self.clock.awake_ms(), self.clock.now_ms()
@@ -47,6 +47,6 @@ class SteadyClockTests(SynchronousTestCase):
         self.assertEqual(self.clock.awake_ms() - heard_ms, 3000)
 
     def test_without_signs_of_sleep_the_clock_always_runs(self) -> None:
-        """Who says nothing of itself runs always."""
+        """Without signs of a suspension all time counts."""
         self.now_ms += 10**9
         self.assertEqual(self.clock.awake_ms(), self.now_ms)

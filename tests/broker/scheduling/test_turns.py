@@ -1,4 +1,4 @@
-"""Items that wait for their turn."""
+"""Items that wait for their turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class TurnsTests(SynchronousTestCase):
         return " ".join(self.turns.take()[1] for _ in range(len(self.turns)))
 
     def test_round_robin(self) -> None:
-        """Each host has its turn, and of a host each connection; a connection keeps its order."""
+        """Hosts take turns, and so do the connections of a host; each connection
+        keeps its order.
+        """
         for item in ("a1x", "a1y", "a1z", "a2x", "b1x", "b1y"):
             self.turns.add((item[0], item[1]), item)
         self.assertEqual((len(self.turns), self.turns.owners), (6, 2))
@@ -27,7 +29,7 @@ class TurnsTests(SynchronousTestCase):
         self.assertRaises(StopIteration, self.turns.take)
 
     def test_an_item_put_back_is_first_in_its_path(self) -> None:
-        """An item that is put back comes before the others of its path, after other owners."""
+        """An item that is put back precedes the others of its path, and follows other owners."""
         for item in ("a1", "a2", "b1"):
             self.turns.add((item[0],), item)
         path, item = self.turns.take()

@@ -1,4 +1,4 @@
-"""The loops a message goes through, without files."""
+"""The loops that every message passes, without files."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -29,10 +29,10 @@ SIZE = 91 + 5 + 9
 
 
 class LoopCase(SynchronousTestCase):
-    """A table of queues and an index without files."""
+    """A table of queues and an index, without files."""
 
     def setUp(self) -> None:
-        """Everything empty."""
+        """Create the empty parts."""
         self.queues: dict[str, dict[int, ConsumeQueue]] = {}
         self.dirty: dict[ConsumeQueue, None] = {}
         self.absurd: Absurd = []
@@ -73,7 +73,7 @@ class LoopCase(SynchronousTestCase):
         )
 
     def dispatch(self, *records: MessageRecord, index: bool = True) -> int:
-        """Dispatch into queues and index."""
+        """Dispatch records into queues and index."""
         tail = self.indexes[-1] if index else None
         return dispatch_records(
             records, self.queues, self.make, self.restart, self.dirty, self.absurd, tail,
@@ -82,10 +82,10 @@ class LoopCase(SynchronousTestCase):
 
 
 class KnownQueueTests(LoopCase):
-    """A record that brings its queue."""
+    """A record that contains its queue object."""
 
     def test_it_is_taken_only_if_it_is_the_one(self) -> None:
-        """A plugin may have sent the record elsewhere, and topics are deleted and made again."""
+        """A plugin may have changed the topic, and topics are deleted and created again."""
         topic = message().topic
         in_table = self.make(topic, 0)
         removed, own = ConsumeQueue(topic, 0), ConsumeQueue(topic, 0)
@@ -118,7 +118,7 @@ class PlaceRecordsTests(LoopCase):
             *[message(body=b"x" * size) for size in range(0, 300, 7)]]
 
     def test_the_same_bytes_and_places(self) -> None:
-        """The same bytes and places, wherever the parts are cut and files end."""
+        """Bytes and offsets are the same, wherever parts and files end."""
         for offset, cut in ((0, 1), (900, 5), (999_992, 48)):
             self.queues = {}
             want_records = self.records()
@@ -137,14 +137,14 @@ class PlaceRecordsTests(LoopCase):
                                  [getattr(record, name) for record in want_records], msg=name)
 
     def test_records_beyond_the_limits_are_refused_by_index(self) -> None:
-        """Too long a body, and what no file holds, are refused by their index."""
+        """A body that is too long, and a record that fits into no file, are refused."""
         for bad in (message(body=bytes(1001)), message(body=bytes(900))):
             error = self.assertRaises(MessageIllegal, encode_ahead, [message(), bad], 992, 1000)
             self.assertEqual(error.record_index, 1)
 
 
 class EncodeRecordsTests(LoopCase):
-    """encode_records."""
+    """The function encode_records."""
 
     def test_records_follow_each_other(self) -> None:
         """Records follow each other; each queue counts for itself."""
@@ -160,7 +160,7 @@ class EncodeRecordsTests(LoopCase):
         )
 
     def test_a_record_that_does_not_fit_begins_the_next_file(self) -> None:
-        """What does not fit with eight bytes to spare begins the next file."""
+        """A record that does not fit with eight bytes to spare begins the next file."""
         file_size = 3 * SIZE
         records = [message() for _ in range(3)]
         writes = self.encode(*records, file_size=file_size)
@@ -191,7 +191,7 @@ class EncodeRecordsTests(LoopCase):
         self.assertEqual(entered, [True, False, False, True, True, False])
 
     def test_refusal_takes_nothing(self) -> None:
-        """A record that breaks a limit: its index is told and no queue offset is gone."""
+        """The error has the index of the record, and no queue offset is used."""
         cases = {
             "body": (message(body=bytes(1001)), "body of 1001 bytes, 1000 fit"),
             "file": (message(body=bytes(500)), "600 bytes, 592 fit"),
@@ -209,7 +209,7 @@ class EncodeRecordsTests(LoopCase):
             self.assertEqual(self.queues["TopicTest"][0].next_offset, 0, msg=name)
 
     def test_gives_back(self) -> None:
-        """A write that failed gives the offsets back."""
+        """The offsets of a failed write are given back."""
         records = [message(), message("Hidden"), message()]
         self.encode(*records)
         give_back_offsets(records, self.queues)
@@ -217,10 +217,10 @@ class EncodeRecordsTests(LoopCase):
 
 
 class DispatchRecordsTests(LoopCase):
-    """dispatch_records."""
+    """The function dispatch_records."""
 
     def test_enters_queues(self) -> None:
-        """Each record has its entry; a queue is dirty once."""
+        """Each record has its entry; a queue is marked once."""
         records = [message(tag="TagA"), message(), message(queue_id=3)]
         self.encode(*records)
         self.assertEqual(self.dispatch(*records), 60)
@@ -244,14 +244,14 @@ class DispatchRecordsTests(LoopCase):
         self.assertEqual(places, [0, 0, 0, records[1].physical_offset])
 
     def test_without_index(self) -> None:
-        """No index, no items."""
+        """Without an index no items are added."""
         records = [message(keys="a")]
         self.encode(*records)
         self.dispatch(*records, index=False)
         self.assertEqual(self.indexes[0].count, 1)
 
     def test_full_index_goes_on_in_the_next(self) -> None:
-        """Keys of one message may lie in two files."""
+        """The keys of one message may be in two files."""
         records = [message(keys="a b c d e")]
         self.encode(*records)
         self.dispatch(*records)
@@ -267,7 +267,7 @@ class DispatchRecordsTests(LoopCase):
         self.assertEqual(self.restarted, [])
 
     def test_absurd_offset(self) -> None:
-        """An offset no queue can have come to must not fill the memory with fillers."""
+        """An impossible offset must not fill the memory with fillers."""
         records = [message(keys="a"), message(keys="b"), message()]
         self.encode(*records)
         records[1].queue_offset = 2 + MISSING_MAX
@@ -293,7 +293,7 @@ class DispatchRecordsTests(LoopCase):
         self.assertEqual(self.queues["New-1"][0].max_offset, 0)
 
     def test_a_queue_that_cannot_be(self) -> None:
-        """The record is indexed, and those beside it are entered."""
+        """The record is indexed, and the others are entered."""
         records = [message(keys="a"), message("Bad", keys="b"), message(keys="c")]
         self.encode(*records)
         self.remove_all()
@@ -312,7 +312,7 @@ class DispatchRecordsTests(LoopCase):
         self.assertEqual(self.indexes[0].count, 4)
 
     def test_topic_made_again(self) -> None:
-        """A newer record with an old offset starts its queue anew."""
+        """A newer record with an old offset restarts its queue."""
         records = [message() for _ in range(3)]
         self.encode(*records)
         self.dispatch(*records)

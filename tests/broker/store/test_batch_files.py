@@ -1,4 +1,4 @@
-"""Batch queues on disk: reading by offset and time, crashes, losses of power, removal."""
+"""Batch queues on disk: reads by offset and time, crashes, losses of power, removal."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class BatchTestCase(SynchronousTestCase):
                 inner_batch(TOPIC, [name] * size) if size else message(TOPIC, name))
 
     def queue(self) -> BatchQueue:
-        """The queue object."""
+        """Return the queue object."""
         queue = self.box.store.queues.find(TOPIC, 0)
         assert isinstance(queue, BatchQueue)
         return queue
 
     def write(self) -> None:
-        """Write what waits in memory."""
+        """Write the entries that wait in memory."""
         self.box.store.queues.write_all()
 
     def check(self) -> None:
@@ -69,10 +69,10 @@ class BatchTestCase(SynchronousTestCase):
 
 
 class ReadTests(BatchTestCase):
-    """Entries in files, in memory, and in both."""
+    """Entries are in files, in memory, or in both."""
 
     def test_every_offset_wherever_entries_are(self) -> None:
-        """None, some and all of them in files."""
+        """None, some or all of them are in files."""
         self.append(3, 0, 5, 1, 2, 2, 0)
         self.check()
         self.write()
@@ -86,7 +86,7 @@ class ReadTests(BatchTestCase):
         self.assertEqual([int(name) for name in names], [0, FILE_SIZE, 2 * FILE_SIZE])
 
     def test_after_stop_and_kill(self) -> None:
-        """Files and log say the same; what was in memory alone is made again."""
+        """Files and log agree; entries that were only in memory are made again."""
         self.append(3, 0, 5, 1, 2, 2, 0)
         self.box = self.box.after_stop()
         self.check()
@@ -98,7 +98,7 @@ class ReadTests(BatchTestCase):
         self.check()
 
     def test_a_read_ends_with_enough_messages(self) -> None:
-        """A batch that is too many comes alone or not at all."""
+        """A batch above the limit is returned alone or not at all."""
         self.append(3, 3, 9)
         result = self.box.store.get_message(TOPIC, 0, 0, 7)
         self.assertEqual((result.count, result.message_count, result.next_begin_offset), (2, 6, 6))
@@ -106,7 +106,7 @@ class ReadTests(BatchTestCase):
         self.assertEqual((result.count, result.message_count, result.next_begin_offset), (1, 9, 15))
 
     def test_batches_on_disk_are_for_a_slave(self) -> None:
-        """Batches far behind count as on disk, so that a slave should serve; near ones do not."""
+        """Batches far behind count as being on disk, so a slave should serve them."""
         self.patch(MemoryDisk, "physical_memory_bytes", lambda disk: 1000)
         self.box = self.box.after_stop()
         self.append(*[2] * 20)
@@ -133,7 +133,7 @@ class ReadTests(BatchTestCase):
                 self.write()
 
     def test_offsets_nothing_has(self) -> None:
-        """Reads beside the queue are told where it is."""
+        """A read outside the queue gets the bounds of the queue."""
         self.append(3, 2)
         store = self.box.store
         for offset, status in ((5, GetMessageStatus.OFFSET_OVERFLOW_ONE),
@@ -143,7 +143,7 @@ class ReadTests(BatchTestCase):
                          GetMessageStatus.NO_MESSAGE_IN_QUEUE)
 
     def test_a_large_file_is_searched(self) -> None:
-        """By halves first, then within what one read brings."""
+        """The search halves the range first, and then looks within one read."""
         self.box = self.box.after_stop(mapper_file_size_batch_consume_queue=1000 * 46)
         chance = random.Random(1)
         self.append(*[chance.choice((0, 1, 2, 5)) for _ in range(900)])
@@ -152,7 +152,7 @@ class ReadTests(BatchTestCase):
 
 
 class RecoveryTests(BatchTestCase):
-    """What a crash may leave."""
+    """The states that a crash may leave."""
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Change bytes of a file behind the store's back."""
@@ -170,7 +170,7 @@ class RecoveryTests(BatchTestCase):
         self.check()
 
     def test_a_hole_far_back(self) -> None:
-        """Before the last three files."""
+        """The hole is before the last three files."""
         self.append(*[3, 0, 5, 1, 2] * 6)
         self.write()
         self.damage(f"{DIRECTORY}/{FILE_SIZE:020d}", 2 * BATCH_ENTRY_SIZE,
@@ -189,7 +189,7 @@ class RecoveryTests(BatchTestCase):
         self.check()
 
     def test_entries_behind_the_log_are_dropped(self) -> None:
-        """Records that the log lost."""
+        """The log has lost their records."""
         self.append(3, 0, 5)
         self.write()
         queue = self.queue()
@@ -202,7 +202,7 @@ class RecoveryTests(BatchTestCase):
         self.check()
 
     def test_entries_behind_a_clean_log_are_dropped(self) -> None:
-        """The first of them says where the log ends now."""
+        """The first of them shows where the log ends now."""
         self.append(3, 0, 5, 1)
         self.successResultOf(self.box.store.stop())
         self.disk.clear_from(f"/store/commitlog/{0:020d}", self.records[2].physical_offset)
@@ -213,7 +213,7 @@ class RecoveryTests(BatchTestCase):
         self.check()
 
     def test_a_queue_that_lost_all_files(self) -> None:
-        """It is made again from the log."""
+        """The queue is made again from the log."""
         self.append(3, 0, 5, 1, 2, 2, 0)
         self.write()
         self.box.store.close()
@@ -223,7 +223,7 @@ class RecoveryTests(BatchTestCase):
         self.check()
 
     def test_a_topic_created_again_begins_at_0(self) -> None:
-        """Also when a crash lets recovery see the records of both."""
+        """This is so even if recovery sees the records of both after a crash."""
         self.append(3, 0, 5)
         self.write()
         self.assertEqual(self.box.store.delete_topic(TOPIC), 1)
@@ -235,7 +235,7 @@ class RecoveryTests(BatchTestCase):
         self.check()
 
     def test_losses_of_power(self) -> None:
-        """After each, what was flushed is there, and offsets have no gap and no double."""
+        """After each, flushed messages are present, and offsets have no gaps and no duplicates."""
         for seed in range(40):
             self._lose_power(random.Random(seed))
 
@@ -268,10 +268,10 @@ class RecoveryTests(BatchTestCase):
 
 
 class RemovalTests(BatchTestCase):
-    """Following the beginning of the commit log."""
+    """A queue follows the beginning of the commit log."""
 
     def test_the_beginning_moves(self) -> None:
-        """To the first record that is left; files before it go."""
+        """It moves to the first remaining record; files before it are deleted."""
         self.append(*[3, 0, 5, 1, 2] * 4)
         self.write()
         queue, files = self.queue(), self.box.store.queues.batch_files
@@ -286,7 +286,7 @@ class RemovalTests(BatchTestCase):
             self.check()
 
     def test_a_queue_without_records(self) -> None:
-        """Its end is its beginning, and the next record comes there."""
+        """Its end is its beginning, and the next record is stored there."""
         self.append(3, 0, 5)
         self.write()
         queue, files = self.queue(), self.box.store.queues.batch_files
@@ -300,10 +300,10 @@ class RemovalTests(BatchTestCase):
 
 
 class KindTests(BatchTestCase):
-    """A topic's queues are of one kind."""
+    """The queues of a topic have one kind."""
 
     def test_files_of_the_other_kind(self) -> None:
-        """The store does not load, and says which topic it is."""
+        """The store does not load, and the error has the topic."""
         self.append(3)
         self.assertTrue(self.box.store.stop().called)
         again = self.box._again()
@@ -313,7 +313,7 @@ class KindTests(BatchTestCase):
                       str(error))
 
     def test_plain_files_of_a_batch_topic(self) -> None:
-        """The same the other way round."""
+        """The same is true the other way round."""
         self.box.append(message("Plain"))
         self.assertTrue(self.box.store.stop().called)
         self.box.batch_topics.add("Plain")
@@ -322,7 +322,7 @@ class KindTests(BatchTestCase):
                       str(error))
 
     def test_a_topic_nobody_knows_keeps_its_kind(self) -> None:
-        """Its configuration may be lost; its queues are not."""
+        """Its configuration may be lost, but its queues are not."""
         self.append(3, 2)
         self.assertTrue(self.box.store.stop().called)
         self.box = self.box._again()
@@ -334,7 +334,7 @@ class KindTests(BatchTestCase):
         self.assertIsInstance(self.box.store.queues.find(TOPIC, 1), BatchQueue)
 
     def test_a_queue_more_of_the_other_kind(self) -> None:
-        """A record for it is refused, and takes no offset."""
+        """A record for it is refused, and uses no offset."""
         self.append(3)
         self.box.batch_topics = set()
         self.patch(self.box, "is_batch_topic", lambda topic: False)
@@ -342,7 +342,7 @@ class KindTests(BatchTestCase):
         self.assertIn("BatchCQ", str(error))
 
     def test_batches_need_a_batch_queue(self) -> None:
-        """And a record of several messages must be a batch."""
+        """A record of several messages must be a batch."""
         self.assertRaises(MessageIllegal, self.box.append, inner_batch("Plain", [b"a", b"b"]))
         self.assertRaises(MessageIllegal, self.box.append, message(TOPIC, message_count=2))
         self.assertEqual(self.box.store.commit_log.max_offset, 0)

@@ -1,4 +1,4 @@
-"""The checkpoint file's bytes and what recovery makes of them."""
+"""The bytes of the checkpoint file, and its use in recovery."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -7,10 +7,10 @@ from twistmq.protocol.errors import StoreDamaged
 
 
 class CheckpointTests(SynchronousTestCase):
-    """Checkpoint."""
+    """The class Checkpoint."""
 
     def test_the_page_has_five_big_endian_int64(self) -> None:
-        """Five int64, big-endian, in a page."""
+        """It has five big-endian int64 values in a page."""
         data = Checkpoint(1, 2, 3, 4, 5).encode()
         self.assertEqual(len(data), 4096)
         self.assertEqual(data[:40].hex(), "".join(f"{n:016x}" for n in (1, 2, 3, 4, 5)))
@@ -24,13 +24,13 @@ class CheckpointTests(SynchronousTestCase):
         self.assertEqual(Checkpoint.decode(b"", ""), Checkpoint())
 
     def test_negative_is_damage(self) -> None:
-        """No value can be negative; the error names file and field."""
+        """A negative value is damage; the error names the file and the field."""
         data = b"\0" * 8 + b"\xff" * 8 + bytes(4080)
         error = self.assertRaises(StoreDamaged, Checkpoint.decode, data, "/store/checkpoint")
         self.assertIn("/store/checkpoint: logics_msg_timestamp is -1", str(error))
 
     def test_three_seconds_before_the_older_of_log_and_queues(self) -> None:
-        """Three seconds before the older of log and queues, the index only when asked."""
+        """It is three seconds before the older of log and queues, with the index on request."""
         checkpoint = Checkpoint(10_000, 8_000, 4_000)
         self.assertEqual(checkpoint.min_timestamp(), 5_000)
         self.assertEqual(checkpoint.min_timestamp_index(), 4_000)

@@ -1,4 +1,4 @@
-"""Group commit: who waits for which sync."""
+"""Group commit: the syncs for which writers wait."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ Done = Callable[[Failure | None], None]
 
 
 class CommitFlushTests(SynchronousTestCase):
-    """CommitFlush with a thread the test runs."""
+    """The class CommitFlush with a thread of the test."""
 
     def setUp(self) -> None:
-        """A log, and jobs that wait until they are run."""
+        """Create a log, and keep jobs until they are run."""
         self.disk = FaultyDisk()
         self.log = CommitLog(self.disk, "/log", 100_000)
         self.log.load()
@@ -60,7 +60,7 @@ class CommitFlushTests(SynchronousTestCase):
         return waiting
 
     def test_waits_share_a_sync(self) -> None:
-        """Those that come while a sync runs share the next one."""
+        """Writers that arrive during a sync share the next one."""
         first = self.wait(self.write(10, 5))
         others = [self.wait(self.write(10, 6)) for _ in range(3)]
         self.assertEqual(len(self.jobs), 1)
@@ -76,11 +76,11 @@ class CommitFlushTests(SynchronousTestCase):
                          ([], 40, [(5, 10), (6, 40)]))
 
     def test_flushed_already(self) -> None:
-        """Nothing to wait for."""
+        """Such a writer does not wait."""
         self.assertIsNone(self.flush.flushed(0))
 
     def test_thread_that_answers_at_once(self) -> None:
-        """Nothing to wait for either."""
+        """Such a writer does not wait either."""
         self.flush = CommitFlush(
             self.log, small_settings(), self._now, self.flushed
         )
@@ -91,7 +91,7 @@ class CommitFlushTests(SynchronousTestCase):
         self.run_job()
 
     def test_sync_that_begins_later_covers_more(self) -> None:
-        """What is written before the job is made is covered by it."""
+        """It covers everything that was written before the job began."""
         prepared: list[tuple[Prepare, Done]] = []
 
         def later(prepare: Prepare, done: Done) -> None:
@@ -107,7 +107,7 @@ class CommitFlushTests(SynchronousTestCase):
         self.assertEqual((self.log.flushed_offset, self.times), (30, [(7, 30)]))
 
     def test_failed_sync_fails_for_good(self) -> None:
-        """All waits fail, and so does every later one: no sync is tried again."""
+        """All waits fail, and so does every later one; the sync is not repeated."""
         waits = [self.wait(self.write(10)) for _ in range(2)]
         self.disk.fail_sync_in = 1
         self.run_job()
@@ -119,7 +119,7 @@ class CommitFlushTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_failed_sync_is_not_tried_when_it_is_due(self) -> None:
-        """One that succeeded would make a clean stop of messages that are lost."""
+        """A later success would make lost messages part of a clean stop."""
         self.write(5 * 4096)
         self.flush.flush_due(100_000)
         self.disk.fail_sync_in = 1
@@ -130,7 +130,7 @@ class CommitFlushTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_flush_due(self) -> None:
-        """Four pages after half a second, anything after ten, nothing while one runs."""
+        """Four pages after half a second, anything after ten seconds, and nothing during a sync."""
         self.write(100)
         self.flush.flush_due(100_000)
         self.run_job()

@@ -1,4 +1,4 @@
-"""The commit log's files: writing, reading, cutting, failing."""
+"""The files of the commit log: writes, reads, cuts and failures."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -16,22 +16,22 @@ FILE_SIZE = 1000
 
 
 class CommitLogTests(SynchronousTestCase):
-    """CommitLog over a memory disk."""
+    """The class CommitLog over a memory disk."""
 
     def setUp(self) -> None:
-        """An empty log."""
+        """Create an empty log."""
         self.disk = FaultyDisk()
         self.log = CommitLog(self.disk, "/log", FILE_SIZE)
         self.log.load()
 
     def test_an_empty_log_reads_and_writes_nothing(self) -> None:
-        """Nothing to read, nothing to write."""
+        """An empty log has nothing to read or to write."""
         self.assertEqual((self.log.min_offset, self.log.max_offset), (0, 0))
         self.assertIsNone(self.log.read(0, 1))
         self.assertEqual(self.log.store_timestamp(0), -1)
 
     def test_writes_and_reads(self) -> None:
-        """What was written is read, nothing behind it and nothing across files."""
+        """Written bytes are read; nothing after them is, and nothing across files."""
         self.log.write([(0, b"abc"), (1000, b"def")])
         self.assertEqual((self.log.starts, self.log.max_offset), ([0, 1000], 1003))
         self.assertEqual(self.log.read(1, 2), b"bc")
@@ -41,7 +41,7 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(self.log.read(0, 3), b"abc", "the map moves back")
 
     def test_reads_records(self) -> None:
-        """Only where a record starts."""
+        """Records are read only at their beginnings."""
         record = message()
         data = encode_record(record)
         self.log.write([(0, data)])
@@ -51,7 +51,7 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(self.log.store_timestamp(0), 0)
 
     def test_peeks_without_a_map(self) -> None:
-        """What may be a hole is read as any other place, but not from a map."""
+        """A position that may be a hole is read by a call, and not from a map."""
         self.log.write([(0, b"abc"), (1000, b"def")])
         log = CommitLog(self.disk, "/log", FILE_SIZE)
         log.load()
@@ -66,7 +66,7 @@ class CommitLogTests(SynchronousTestCase):
         self.assertIsNone(CommitLog(self.disk, "/other", FILE_SIZE).peek(0, 1))
 
     def test_begins_syncs(self) -> None:
-        """Where each write is waited for, the disk is told of it at once."""
+        """If each write waits for the disk, its sync begins immediately."""
         self.log.write([(0, b"abc")])
         self.assertEqual(self.disk.begun, [])
         log = CommitLog(self.disk, "/other", FILE_SIZE, syncs_soon=True)
@@ -77,7 +77,7 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(self.disk.sync_count, 0)
 
     def test_writes_zeros_ahead(self) -> None:
-        """Small writes that are waited for come into pages that are there, to the file's end."""
+        """Small writes that wait get pages that exist already, up to the end of the file."""
         log = CommitLog(self.disk, "/other", 3 * ROOM_SIZE // 2, syncs_soon=True)
         log.load()
         path = segment_path("/other", 0)
@@ -95,7 +95,7 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(log.max_offset, ROOM_SIZE + 4)
 
     def test_no_room_ahead(self) -> None:
-        """A disk with room for what is sent, but for no zeros behind it, takes what is sent."""
+        """A disk with room for the message, but not for zeros after it, accepts the message."""
         log = CommitLog(self.disk, "/other", FILE_SIZE, syncs_soon=True)
         log.load()
         self.disk.room_bytes = 5
@@ -105,14 +105,14 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(log.read(0, 5), b"abcde")
 
     def test_load_finds_files(self) -> None:
-        """Until recovery says otherwise, whole files count as written."""
+        """Until recovery decides, whole files count as written."""
         self.log.write([(0, b"abc"), (1000, b"def")])
         log = CommitLog(self.disk, "/log", FILE_SIZE)
         log.load()
         self.assertEqual((log.starts, log.max_offset, log.flushed_offset), ([0, 1000], 2000, 2000))
 
     def test_full_disk_leaves_it_as_it_was(self) -> None:
-        """A write that fits only in part cannot be seen, nor found later."""
+        """A write that fits only in part is invisible, now and later."""
         self.log.write([(0, b"abc")])
         self.disk.room_bytes = 10
         self.assertRaises(StoreFull, self.log.write, [(3, b"12345678"), (1000, b"90123")])
@@ -135,20 +135,20 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(self.log.max_offset, 3)
 
     def test_failed_writes_do_not_mix(self) -> None:
-        """Nothing of a failed write can come back among what is written in its place."""
+        """No bytes of a failed write can reappear in a later one."""
         disk = self.torn_disk()
         self.log.write([(3, b"other")])
         self.assertEqual(disk._contents(segment_path("/log", 0)).pending, [(3, b"other")])
 
     def test_failed_writes_before_a_stop(self) -> None:
-        """The next start knows nothing of them."""
+        """The next start does not see them."""
         disk = self.torn_disk()
         self.log.erase_failed()
         contents = disk._contents(segment_path("/log", 0))
         self.assertEqual((contents.pending, contents.durable[:20]), ([], b"abc" + bytes(17)))
 
     def test_failed_sync_of_what_was_erased(self) -> None:
-        """Nothing is written or promised after it."""
+        """Nothing is written or confirmed after it."""
         disk = self.torn_disk()
         disk.fail_sync_in = 1
         self.assertRaises(StoreError, self.log.write, [(3, b"other")])
@@ -169,7 +169,7 @@ class CommitLogTests(SynchronousTestCase):
         return disk
 
     def test_files_behind_go(self) -> None:
-        """Files behind go, bytes behind become zeros."""
+        """Files after the position are deleted, and bytes after it become zeros."""
         self.log.write([(0, b"a" * 1000), (1000, b"b" * 1000), (2000, b"c" * 10)])
         self.log.read(2000, 1)
         self.log.truncate(1005)
@@ -180,7 +180,7 @@ class CommitLogTests(SynchronousTestCase):
         self.assertFalse(self.disk.exists(segment_path("/log", 2000)))
 
     def test_truncate_at_a_border(self) -> None:
-        """The file that starts there is kept, empty; the one before is untouched."""
+        """The file that begins there is kept empty, and the one before it is unchanged."""
         self.log.write([(0, b"a" * 1000), (1000, b"b" * 10)])
         self.log.truncate(1000)
         self.assertEqual(self.log.starts, [0, 1000])
@@ -188,14 +188,14 @@ class CommitLogTests(SynchronousTestCase):
         self.assertEqual(self.log.read(0, 1000), b"a" * 1000)
 
     def test_many_files(self) -> None:
-        """More files than stay open are all readable, whichever order they are read in."""
+        """More files than may be open can be read in any order."""
         for number in range(80):
             self.log.write([(number * 1000, bytes([number]) * 1000)])
         for number in [*range(80), *range(79, -1, -1), 0, 79, 0]:
             self.assertEqual(self.log.read(number * 1000 + 5, 1), bytes([number]))
 
     def test_sync_of_many_files(self) -> None:
-        """More files than stay open are all open while they are synced."""
+        """More files than may be open are all open during their sync."""
         count = OPEN_LOG_FILES_MAX + 8
         self.log.write([(1000 * n, bytes(1000)) for n in range(count)])
         job = self.log.sync_job()

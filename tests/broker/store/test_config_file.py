@@ -1,4 +1,4 @@
-"""Files of the config directory: replaced whole, backed up, damage named."""
+"""Files of the config directory: they are replaced as a whole, with a backup."""
 
 import json
 
@@ -15,10 +15,10 @@ PATH = "/store/config/topics.json"
 
 
 class ConfigFileTests(SynchronousTestCase):
-    """ConfigFile."""
+    """The class ConfigFile."""
 
     def setUp(self) -> None:
-        """A disk without the file."""
+        """Create a disk without the file."""
         self.disk = FaultyDisk()
         self.file = ConfigFile(self.disk, PATH)
         self.loaded: list[object] = []
@@ -28,12 +28,12 @@ class ConfigFileTests(SynchronousTestCase):
         self.loaded.append(json.loads(text))
 
     def test_nothing_to_load(self) -> None:
-        """Neither file nor backup: nothing is decoded."""
+        """Without the file and its backup nothing is decoded."""
         self.assertFalse(self.file.load(self.decode))
         self.assertEqual(self.loaded, [])
 
     def test_saves_and_loads(self) -> None:
-        """Text comes back; the one before is the backup."""
+        """The text is read again, and the previous one is the backup."""
         self.assertTrue(self.file.save('["é"]'))
         self.assertTrue(self.file.save("[2]"))
         self.assertTrue(ConfigFile(self.disk, PATH).load(self.decode))
@@ -41,7 +41,7 @@ class ConfigFileTests(SynchronousTestCase):
         self.assertEqual(self.disk.read_file(PATH + ".bak"), '["é"]'.encode())
 
     def test_same_text_is_not_written_again(self) -> None:
-        """Neither after a save nor after a load."""
+        """This is so after a save and after a load."""
         self.file.save("[1]")
         self.assertFalse(self.file.save("[1]"))
         other = ConfigFile(self.disk, PATH)
@@ -50,7 +50,7 @@ class ConfigFileTests(SynchronousTestCase):
         self.assertTrue(other.save("[2]"))
 
     def test_removed_file_is_written_again(self) -> None:
-        """With its folder."""
+        """Its folder is created again, too."""
         self.file.save("[1]")
         self.disk.remove("/store/config")
         self.assertTrue(self.file.save("[1]"))
@@ -71,7 +71,7 @@ class ConfigFileTests(SynchronousTestCase):
             self.assertTrue(file.save("[1]"), msg="the damaged file must be replaced")
 
     def test_a_damaged_file_does_not_become_the_backup(self) -> None:
-        """A second accident would leave nothing."""
+        """Otherwise a second fault would lose everything."""
         for damaged in (b"", b"[2", None):
             self.disk.make_directory("/store/config")
             self.disk.write_file(PATH + ".bak", b"[1]")
@@ -95,11 +95,11 @@ class ConfigFileTests(SynchronousTestCase):
         self.assertIn(PATH + ".bak:", str(error))
 
     def take(self, body: DelayOffsetSerializeWrapper, data: bytes) -> None:
-        """A table of numbers."""
+        """Read a table of numbers."""
         self.loaded.append((body.offset_table, bool(data)))
 
     def test_rows_that_cannot_be_read_are_left_out(self) -> None:
-        """Only where neither the file nor its backup is whole; what is left out is kept."""
+        """This is done only if the file and its backup are damaged; a copy is kept."""
         bad, good = b'{"offsetTable":{1:5,2:99999999999999999999}}', b'{"offsetTable":{1:4}}'
         self.disk.make_directory("/store/config")
         self.disk.write_file(PATH, bad)
@@ -120,7 +120,7 @@ class ConfigFileTests(SynchronousTestCase):
         self.assertEqual(self.loaded, [({1: 4}, True)])
 
     def test_no_copy_of_what_is_left_out(self) -> None:
-        """A full disk does not keep the rest from being read."""
+        """A full disk does not prevent the other rows from being read."""
         self.disk.make_directory("/store/config")
         self.disk.write_file(PATH, b'{"offsetTable":{1:5,2:99999999999999999999}}')
         self.disk.room_bytes = 0
@@ -128,7 +128,7 @@ class ConfigFileTests(SynchronousTestCase):
         self.assertEqual(self.loaded, [({1: 5}, False)])
 
     def test_a_file_that_is_damaged_as_a_whole(self) -> None:
-        """It is an error, which names the first reason."""
+        """The error has the first reason."""
         self.disk.make_directory("/store/config")
         for data in (b"{", b'{"offsetTable":{1:null}}'):
             self.disk.write_file(PATH, data)

@@ -1,4 +1,4 @@
-"""A queue's entries in memory."""
+"""The entries of a queue in memory."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -7,16 +7,16 @@ from twistmq.protocol.properties import java_string_hash
 
 
 class ConsumeQueueTests(SynchronousTestCase):
-    """ConsumeQueue."""
+    """The class ConsumeQueue."""
 
     def setUp(self) -> None:
-        """A queue with three messages of 100 bytes."""
+        """Create a queue with three messages of 100 bytes."""
         self.queue = ConsumeQueue("T", 1)
         for offset in range(3):
             self.assertTrue(self.queue.add(offset, offset * 100, 100, 7))
 
     def entries(self) -> list[tuple[int, int, int]]:
-        """The entries in memory."""
+        """Return the entries in memory."""
         return list(ENTRY.iter_unpack(self.queue.tail))
 
     def test_entry_layout(self) -> None:
@@ -36,18 +36,18 @@ class ConsumeQueueTests(SynchronousTestCase):
         self.assertEqual(self.queue.max_offset, 3)
 
     def test_missing_messages_leave_fillers(self) -> None:
-        """Offsets stay what they were although entries are lost."""
+        """Offsets are unchanged although entries are lost."""
         self.assertTrue(self.queue.add(5, 500, 100, 7))
         self.assertEqual(self.entries()[3:], [(0, 0x7FFFFFFF, 0)] * 2 + [(500, 100, 7)])
 
     def test_first_message_may_have_any_offset(self) -> None:
-        """Those before it are gone from the commit log."""
+        """Earlier messages are no longer in the commit log."""
         queue = ConsumeQueue("T", 0)
         queue.add(1000, 5, 100, 0)
         self.assertEqual((queue.min_offset, queue.max_offset, len(queue.tail)), (1000, 1001, 20))
 
     def test_entries_at_or_behind_the_place_go(self) -> None:
-        """Entries at or behind the place go, those before stay."""
+        """Entries at the position or after it are removed, and earlier ones remain."""
         self.queue.cut(150)
         self.assertEqual(self.entries(), [(0, 100, 7), (100, 100, 7)])
         self.queue.cut(100)

@@ -1,4 +1,4 @@
-"""Dispatch up to a confirm offset, of appended records and of raw bytes."""
+"""The dispatch up to a confirm offset, of appended records and of raw bytes."""
 
 from unittest import mock
 
@@ -12,17 +12,17 @@ from twistmq.protocol.errors import StoreError
 
 
 class ConfirmTests(SynchronousTestCase):
-    """A confirm offset apart from the log's end, and raw appends."""
+    """A confirm offset before the end of the log, and raw appends."""
 
     def setUp(self) -> None:
-        """A store whose replicas have a say."""
+        """Create a store whose replicas must confirm messages."""
         self.box = StoreBox().open()
         self.store = self.box.store
         self.arrived: list[bytes] = []
         self.store.dispatch.on_arrival.append(lambda rs: self.arrived.extend(r.body for r in rs))
 
     def test_bounds_what_is_seen(self) -> None:
-        """Messages behind it are neither read nor announced."""
+        """Messages after it are neither read nor announced."""
         self.box.append(message(body=b"a"))
         self.store.dispatch.advance_confirm_offset(0)
         records = self.box.append(message(body=b"b", keys="k"), message(body=b"c"))
@@ -40,7 +40,7 @@ class ConfirmTests(SynchronousTestCase):
         self.assertEqual(self.arrived, [b"a", b"b", b"c"])
 
     def test_follows_again(self) -> None:
-        """What was held back comes with the next append."""
+        """Messages that waited are dispatched with the next append."""
         self.store.dispatch.advance_confirm_offset(0)
         self.box.append(message(body=b"a"))
         self.store.dispatch.confirm_follows = True
@@ -48,7 +48,7 @@ class ConfirmTests(SynchronousTestCase):
         self.assertEqual(self.arrived, [b"a", b"b"])
 
     def test_large_backlog_is_dispatched_in_steps(self) -> None:
-        """No step holds the reactor for long."""
+        """No step blocks the reactor for long."""
         self.box = StoreBox(mapped_file_size_commit_log=4 << 20).open()
         store = self.box.store
         store.dispatch.advance_confirm_offset(0)
@@ -62,7 +62,7 @@ class ConfirmTests(SynchronousTestCase):
         self.assertEqual(store.queues.max_offset("TopicTest", 0), 20)
 
     def test_unconfirmed_records_wait_in_memory(self) -> None:
-        """They are dispatched one by one as they are confirmed, without a read of the log."""
+        """They are dispatched as they are confirmed, without a read of the log."""
         store = self.store
         store.dispatch.advance_confirm_offset(0)
         records = [*self.box.append(*[message(body=b"%d" % number) for number in range(3)]),
@@ -80,7 +80,7 @@ class ConfirmTests(SynchronousTestCase):
         self.assertEqual([store.queues.max_offset("TopicTest", each) for each in (0, 1)], [4, 1])
 
     def test_records_beyond_the_limit_are_read_back(self) -> None:
-        """Those after them wait in memory again once all of these are dispatched."""
+        """Later records wait in memory again when all of these are dispatched."""
         store = self.store
         store.dispatch.advance_confirm_offset(0)
         (first,) = self.box.append(message(body=b"0"))
@@ -129,13 +129,13 @@ class ConfirmTests(SynchronousTestCase):
         self.assertEqual(ours.physical_offset, theirs.physical_offset)
 
     def test_raw_append_elsewhere_is_refused(self) -> None:
-        """It must begin where the log ends."""
+        """It must begin at the end of the log."""
         self.box.append(message())
         error = self.assertRaises(StoreError, self.store.raw.append, 0, b"x")
         self.assertIn("cannot be stored at 105", str(error))
 
     def test_absurd_queue_offset(self) -> None:
-        """A message whose offset cannot be is found by place and key, and holds nobody up."""
+        """Such a message is found by position and key, and blocks no other."""
         master = StoreBox().open()
         log = master.store.commit_log
         records = master.append(*[message(body=b"%d" % n, keys="k") for n in range(3)])
@@ -150,10 +150,10 @@ class ConfirmTests(SynchronousTestCase):
 
 
 class ManyRecordsTests(SynchronousTestCase):
-    """What waits for its dispatch, because it is too much for one turn."""
+    """Records whose dispatch is too much for one turn."""
 
     def setUp(self) -> None:
-        """Three parts that are stored and not dispatched."""
+        """Create three parts that are stored and not dispatched."""
         self.box = StoreBox().open()
         self.store = self.box.store
         self.arrived: list[bytes] = []
@@ -165,7 +165,7 @@ class ManyRecordsTests(SynchronousTestCase):
             for begin in range(0, len(records), DISPATCH_STEP_RECORDS)])
 
     def test_each_step_makes_a_part_readable(self) -> None:
-        """Each step makes a part readable; flush_step does so as well."""
+        """Each step makes a part readable, and so does flush_step."""
         self.assertEqual((self.arrived, self.store.dispatch.offset), ([], 0))
         self.assertTrue(self.store.dispatch.step())
         self.assertEqual(self.arrived, self.many[:DISPATCH_STEP_RECORDS])
@@ -175,7 +175,7 @@ class ManyRecordsTests(SynchronousTestCase):
         self.assertFalse(self.store.dispatch.step())
 
     def test_records_appended_meanwhile_become_readable_behind(self) -> None:
-        """What is appended meanwhile becomes readable behind it, with no step of its own."""
+        """Records that are appended meanwhile follow without steps of their own."""
         for number in range(4):
             self.box.append(message(body=b"later %d" % number))
         later = [b"later %d" % number for number in range(4)]
@@ -183,7 +183,7 @@ class ManyRecordsTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), self.arrived)
 
     def test_replicas_have_a_say(self) -> None:
-        """It is read back up to the confirm offset, each record once."""
+        """They are read back up to the confirm offset, each record once."""
         self.store.dispatch.step()
         self.store.dispatch.advance_confirm_offset(0)
         self.box.append(message(body=b"later"))
@@ -194,7 +194,7 @@ class ManyRecordsTests(SynchronousTestCase):
         self.assertEqual(self.arrived, [*self.many, b"later"])
 
     def test_topic_deleted(self) -> None:
-        """The queue of a deleted topic does not come back, and a new one begins at 0."""
+        """Its queue is not created again, and a new one begins at 0."""
         self.store.delete_topic("TopicTest")
         while self.store.dispatch.step():
             continue
@@ -208,5 +208,5 @@ class ManyRecordsTests(SynchronousTestCase):
         self.assertEqual(self.box.after_kill().bodies(), self.many)
 
     def test_a_clean_stop_dispatches_what_waits(self) -> None:
-        """So does a clean stop."""
+        """A clean stop dispatches the waiting records."""
         self.assertEqual(self.box.after_stop().bodies(), self.many)

@@ -1,4 +1,4 @@
-"""After a crash entries are compared with their messages."""
+"""After a crash, entries are compared with their messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TAGS = ("Tag", "", "agf", "a")
 
 
 class EntryCheckTests(SynchronousTestCase):
-    """EntryCheck."""
+    """The class EntryCheck."""
 
     def setUp(self) -> None:
         self.disk = MemoryDisk()
@@ -31,7 +31,7 @@ class EntryCheckTests(SynchronousTestCase):
         return [code for _, _, code in self.box.store.queues.entries("TopicTest", 0, 0, 9)]
 
     def test_however_much_of_an_entry_a_loss_of_power_left(self) -> None:
-        """However much of an entry a loss of power left, it is whole again."""
+        """The entry is repaired, however much of it a loss of power left."""
         expected = [java_string_hash(tag) for tag in TAGS]
         for number in range(len(TAGS)):
             for size in range(ENTRY_SIZE):
@@ -45,7 +45,7 @@ class EntryCheckTests(SynchronousTestCase):
         self.assertEqual(found, [java_string_hash(tag) for tag in TAGS])
 
     def test_made_by_somebody(self) -> None:
-        """What a plugin made of a code is compared with what it makes now."""
+        """The code of a plugin is compared with the code that it gives now."""
         self.box.store.close()
         box = self.box._again()
         box.tags_codes = {"TopicTest": lambda record: 1 << 40}

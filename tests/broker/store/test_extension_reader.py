@@ -1,4 +1,4 @@
-"""Reading units in a row, and filters that are told what they say."""
+"""Sequential reads of units, and filters that get the units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNITS = [ExtensionUnit(number, number + 100, bytes(number)) for number in range(
 
 
 class Extension:
-    """The units above, and what was read of them."""
+    """The units above, and the reads of them."""
 
     def __init__(self) -> None:
         self.data = b"".join(unit.encode() for unit in UNITS)
@@ -25,7 +25,7 @@ class Extension:
 
 
 class Recorder:
-    """A filter that wants what has an odd code, and notes what it was asked."""
+    """A filter that accepts odd codes and records its calls."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int | None, bytes | None]] = []
@@ -44,13 +44,13 @@ class Recorder:
 
 
 class UnitReaderTests(SynchronousTestCase):
-    """UnitReader."""
+    """The class UnitReader."""
 
     def setUp(self) -> None:
         self.extension = Extension()
 
     def test_each_address_gives_its_unit_in_any_order(self) -> None:
-        """Each address gives its unit, however units lie in what is read at a time."""
+        """The address gives the unit, wherever it lies in the bytes of a read."""
         for size in (20, 21, 64, 5000):
             reader = UnitReader(self.extension.read, size)
             for number in (*range(40), *reversed(range(40)), 7, 30, 2):
@@ -58,7 +58,7 @@ class UnitReaderTests(SynchronousTestCase):
                                  msg=f"{size} {number}")
 
     def test_neighbouring_units_come_with_one_read(self) -> None:
-        """They come with one read; a unit that is longer than that takes another."""
+        """One read has several units; a longer unit needs another read."""
         reader = UnitReader(self.extension.read, 1000)
         for address in self.extension.addresses[:30]:
             reader.unit(address)
@@ -68,7 +68,7 @@ class UnitReaderTests(SynchronousTestCase):
         self.assertEqual(self.extension.sizes[2:], [20, 29])
 
     def test_an_address_without_a_unit_gives_none(self) -> None:
-        """Where there is nothing there is no unit."""
+        """An address without a unit gives None."""
         reader = UnitReader(self.extension.read, 100)
         self.assertIsNone(reader.unit(address_of(len(self.extension.data))))
         self.assertIsNone(reader.unit(address_of(1)))
@@ -76,7 +76,7 @@ class UnitReaderTests(SynchronousTestCase):
 
 
 class ExtendedFilterTests(SynchronousTestCase):
-    """ExtendedFilter."""
+    """The class ExtendedFilter."""
 
     def setUp(self) -> None:
         extension = Extension()
@@ -85,23 +85,23 @@ class ExtendedFilterTests(SynchronousTestCase):
         self.filter = ExtendedFilter(UnitReader(extension.read, 100), self.inner)
 
     def test_the_filter_gets_tag_time_and_bitmap_of_a_unit(self) -> None:
-        """The filter is told the unit's tag, time and bitmap."""
+        """The filter gets the tag, the time and the bitmap of the unit."""
         self.assertEqual([self.filter.match_queue_entry(self.addresses[n]) for n in (0, 3)],
                          [False, True])
         self.assertEqual(self.inner.asked, [(0, 100, None), (3, 103, bytes(3))])
 
     def test_an_entry_without_a_unit_is_filtered_by_itself(self) -> None:
-        """An entry without a unit says what it says."""
+        """An entry without a unit is passed unchanged."""
         self.assertTrue(self.filter.match_queue_entry(-5))
         self.assertEqual(self.inner.asked, [(-5, None, None)])
 
     def test_lost_unit(self) -> None:
-        """A message whose unit is missing may be wanted."""
+        """A message whose unit is missing may match."""
         self.assertTrue(self.filter.match_queue_entry(address_of(1 << 30)))
         self.assertEqual(self.inner.asked, [])
 
     def test_records_are_the_filters_own_business(self) -> None:
-        """Records are the filter's own business."""
+        """Records are passed to the filter unchanged."""
         self.assertEqual([self.filter.match_record(data) for data in (b"wanted", b"not")],
                          [True, False])
         self.assertEqual([self.filter.match_properties(text) for text in ("wanted", "not")],

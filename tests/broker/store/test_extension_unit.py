@@ -23,17 +23,17 @@ UNITS = (
 
 
 class ExtensionUnitTests(SynchronousTestCase):
-    """ExtensionUnit."""
+    """The class ExtensionUnit."""
 
     def test_a_unit_is_written_and_read_in_apaches_bytes(self) -> None:
-        """Both ways, in the middle of others; tests/golden/extension has Apache's."""
+        """This is so in the middle of others; tests/golden/extension has Apache's."""
         for unit, text in UNITS:
             data = bytes.fromhex(text)
             self.assertEqual((unit.encode(), unit.size), (data, len(data)), msg=text)
             self.assertEqual(ExtensionUnit.decode(b"???" + data + b"???", 3), unit, msg=text)
 
     def test_an_incomplete_unit_is_not_read(self) -> None:
-        """What lacks a byte, is zeros, ends a file or disagrees with itself is none."""
+        """A unit that is incomplete, zero, at the end of a file or inconsistent is refused."""
         for unit, text in UNITS:
             data = unit.encode()
             for size in range(len(data)):
@@ -50,7 +50,7 @@ class ExtensionUnitTests(SynchronousTestCase):
         self.assertEqual(ExtensionUnit.decode(unit.encode()), unit)
 
     def test_addresses_differ_from_tag_hashes_and_times(self) -> None:
-        """They are no hash of a tag, and no time."""
+        """An address is neither the hash of a tag nor a time."""
         for place in (0, 20, 1 << 40, place_of(ADDRESS_MAX)):
             self.assertTrue(is_address(address_of(place)), msg=place)
             self.assertEqual(place_of(address_of(place)), place)

@@ -1,4 +1,4 @@
-"""The log's next file is ready before the log comes to it."""
+"""The next file of the log is ready before it is needed."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ class FileWarmerTests(SynchronousTestCase):
         self.box.in_thread = wait
 
     def run_jobs(self) -> None:
-        """Run the jobs that wait."""
+        """Run the waiting jobs."""
         jobs, self.jobs = self.jobs, []
         for job, done in jobs:
             execute(job).chainDeferred(done)
 
     def fill(self) -> None:
-        """Send what makes the log come to its next file."""
+        """Send messages until the log reaches its next file."""
         start = self.box.store.commit_log.max_offset // FILE_SIZE
         while self.box.store.commit_log.max_offset // FILE_SIZE == start:
             self.box.append(message(body=bytes(3000)))
 
     def test_each_step_warms_one_page(self) -> None:
-        """A page a step; when the file is ready nothing is done until the log is in it."""
+        """Each step warms a page; when the file is ready, nothing is done until it is used."""
         self.make()
         self.box.append(message())
         self.disk.done.clear()
@@ -85,7 +85,7 @@ class FileWarmerTests(SynchronousTestCase):
         self.assertIn(("024576", 4096), self.disk.done)
 
     def test_first_file(self) -> None:
-        """An empty log's is warmed as well."""
+        """The file of an empty log is warmed as well."""
         self.make()
         self.box.step(count=9)
         self.assertEqual(self.disk.list_directory(LOG), [f"{0:020d}"])
@@ -93,7 +93,7 @@ class FileWarmerTests(SynchronousTestCase):
         self.assertEqual(self.box.after_kill().bodies(), [b"x"])
 
     def test_under_sync_flush_each_step_is_durable(self) -> None:
-        """Under SYNC_FLUSH each step is durable, else none is."""
+        """Under SYNC_FLUSH each step is durable; otherwise none is."""
         for flush, syncs in (("SYNC_FLUSH", 3), ("ASYNC_FLUSH", 0)):
             self.make(flush_disk_type=flush)
             self.box.append(message())
@@ -108,7 +108,7 @@ class FileWarmerTests(SynchronousTestCase):
         self.assertEqual(self.disk.list_directory(LOG), [f"{0:020d}"])
 
     def test_log_is_faster(self) -> None:
-        """No zero goes where messages are, whether a step waits, is done or is to come."""
+        """No zeros overwrite messages, whether a step waits, runs or has not begun."""
         for steps in range(4):
             self.make()
             self.box.append(message())
@@ -125,7 +125,7 @@ class FileWarmerTests(SynchronousTestCase):
             self.assertEqual(self.box.after_kill().bodies(), bodies, msg=steps)
 
     def test_full_disk(self) -> None:
-        """The file goes again, and the log has the room; warming is not tried for it again."""
+        """The file is deleted, so the log has its room; it is not warmed again."""
         self.make()
         self.box.append(message())
         self.disk.room_bytes = 5000
@@ -141,7 +141,7 @@ class FileWarmerTests(SynchronousTestCase):
         self.assertIn(f"{2 * FILE_SIZE:020d}", self.disk.list_directory(LOG))
 
     def test_a_stop_waits_for_the_step_that_is_going_on(self) -> None:
-        """A stop waits for the step that is going on, and what is ready is used again."""
+        """A stop waits for the running step, and a file that is ready is used again."""
         self.make()
         self.box.append(message(body=b"x"))
         self.hold()

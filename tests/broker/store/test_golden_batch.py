@@ -1,4 +1,4 @@
-"""Batch and light queues of a store that Apache's broker wrote: read, made again byte for byte."""
+"""Batch and light queues of Apache's broker: they are read, and made again byte for byte."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ CODES = {0: GetMessageStatus.FOUND, 19: GetMessageStatus.OFFSET_OVERFLOW_ONE,
 
 
 def golden_box() -> StoreBox:
-    """The store on a memory disk, not loaded yet."""
+    """Return the store on a memory disk, not loaded yet."""
     disk = MemoryDisk()
     root = GOLDEN / "store"
     for path in sorted(root.rglob("*")):
@@ -50,16 +50,16 @@ def golden_box() -> StoreBox:
 
 
 def answers(what: str) -> list[dict[str, Any]]:
-    """What Apache's broker answered to questions of one kind."""
+    """Return Apache's answers to questions of one kind."""
     rows = json.loads((GOLDEN / "answers.json").read_text())
     return [row for row in rows if row["what"] == what]
 
 
 class GoldenBatchTests(SynchronousTestCase):
-    """The store under tests/golden/store-batch."""
+    """The store in tests/golden/store-batch."""
 
     def setUp(self) -> None:
-        """Open it."""
+        """Open the store."""
         self.box = golden_box().open()
 
     def test_every_pull_gets_what_apache_gave(self) -> None:
@@ -83,7 +83,7 @@ class GoldenBatchTests(SynchronousTestCase):
                 msg=fields)
 
     def test_offsets_and_times_are_apaches(self) -> None:
-        """First, next, and the time of the first."""
+        """The first offset, the next offset and the time of the first message are equal."""
         store = self.box.store
         for what, ask, name in (("max offset", store.queues.max_offset, "offset"),
                                 ("min offset", store.queues.min_offset, "offset"),
@@ -94,7 +94,7 @@ class GoldenBatchTests(SynchronousTestCase):
                                  int(row["reply"][name]), msg=row)
 
     def test_offset_by_time_finds_what_it_should(self) -> None:
-        """Apache's answers hold where its search within one file finds something."""
+        """Apache's answers are expected where its search within one file finds a message."""
         entries = [entry for path in sorted((GOLDEN / "store/batchconsumequeue" / TOPIC / "0"
                                              ).iterdir())
                    for entry in BATCH_ENTRY.iter_unpack(path.read_bytes()) if entry[1]]
@@ -121,7 +121,7 @@ class GoldenBatchTests(SynchronousTestCase):
             self.assertEqual(properties[INNER_BASE], str(each.queue_offset))
 
     def records(self) -> list[StoredMessage]:
-        """The records of queue 0."""
+        """Return the records of queue 0."""
         found: list[StoredMessage] = []
         offset = 0
         while (result := self.box.store.get_message(TOPIC, 0, offset, 32)).messages:
@@ -163,7 +163,7 @@ class GoldenBatchTests(SynchronousTestCase):
         self.assertEqual((result.message_count, result.next_begin_offset), (4, 38))
 
     def test_a_light_queue_goes_on(self) -> None:
-        """Its next offset is behind Apache's last."""
+        """Its next offset follows Apache's last one."""
         record = message("GoldenParent", properties=format_properties(
             {INNER_MULTI_DISPATCH: "%LMQ%c,%LMQ%new"}))
         self.box.append(record)

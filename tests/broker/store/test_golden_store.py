@@ -1,4 +1,4 @@
-"""A store that Apache's broker wrote: opened, read, and written again byte for byte."""
+"""A store of Apache's broker is opened, read, and written again byte for byte."""
 
 from pathlib import Path
 
@@ -32,10 +32,10 @@ def golden_files() -> dict[str, bytes]:
 
 
 class GoldenStoreTests(SynchronousTestCase):
-    """The store under tests/golden/store; FillStore.java says how it was made."""
+    """The store in tests/golden/store; FillStore.java made it."""
 
     def setUp(self) -> None:
-        """Put the files on a memory disk."""
+        """Copy the files to a memory disk."""
         self.disk = MemoryDisk()
         self.files = golden_files()
         for path, data in self.files.items():
@@ -55,7 +55,7 @@ class GoldenStoreTests(SynchronousTestCase):
         ).open()
 
     def records(self) -> list[bytes]:
-        """Every record of the log, in order."""
+        """Return every record of the log, in order."""
         found = []
         for path, data in self.files.items():
             at = 0
@@ -67,7 +67,7 @@ class GoldenStoreTests(SynchronousTestCase):
         return found
 
     def test_records_encode_to_the_same_bytes(self) -> None:
-        """Every record of every kind."""
+        """Every record of every kind is encoded."""
         records = self.records()
         self.assertGreater(len(records), 38)
         for data in records:
@@ -85,7 +85,7 @@ class GoldenStoreTests(SynchronousTestCase):
             self.assertEqual(encode_record(record), data)
 
     def test_everything_sent_is_found(self) -> None:
-        """By queue offset, by offset id and by unique id, where the client was told it is."""
+        """Each message is found by queue offset, offset id and unique id."""
         store = self.open().store
         found = 0
         for kind, topic, queue_id, queue_offset, offset_ids, unique_ids in self.sent:
@@ -108,7 +108,7 @@ class GoldenStoreTests(SynchronousTestCase):
         self.assertEqual(len(store.reader.query("Golden", "all", 99, 0, 2**62)[0]), 30)
 
     def test_queues_and_index_made_again_are_the_same(self) -> None:
-        """From the commit log alone, byte for byte."""
+        """They are made from the commit log alone, byte for byte."""
         for name in ("consumequeue", "index", "checkpoint"):
             self.disk.remove(f"/store/{name}")
         self.disk.write_file("/store/abort", b"")

@@ -1,4 +1,4 @@
-"""Files and folders that somebody takes away, cuts or shares while a store runs."""
+"""Files and folders that are removed, cut or shared while a store runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from twistmq.protocol.errors import StoreDamaged, StoreError
 
 
 def log_file(start: int, folder: str = "/store/commitlog") -> str:
-    """Path of a commit-log file."""
+    """Return the path of a commit-log file."""
     return segment_path(folder, start)
 
 
 class GoneCase(SynchronousTestCase):
-    """A store with messages in four files; what is logged as an error is in ``errors``."""
+    """A store with messages in four files; ``errors`` has the errors of the log."""
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
@@ -65,28 +65,28 @@ class GoneCase(SynchronousTestCase):
 
 
 class GoneTests(GoneCase):
-    """What is looked at each second."""
+    """The checks of each second."""
 
     def test_nothing_happens(self) -> None:
-        """A store that is left alone goes on, and its stop is a clean one."""
+        """An unchanged store continues, and its stop is clean."""
         self.box.append(message(body=b"more"))
         self.box.step(1000, 70)
         self.successResultOf(self.store.stop())
         self.assertEqual((self.errors, self.store.stop_fault), ([], ""))
 
     def test_newest_file_is_removed(self) -> None:
-        """What is in it can be read as long as the store runs."""
+        """Its messages can be read as long as the store runs."""
         self.disk.remove(f"/store/commitlog/{self.last}")
         self.assertTrue(self.box.bodies()[-1].startswith(b"15"))
         self.assertTakesNothing(f"{self.last} was removed, renamed or replaced")
 
     def test_newest_file_is_replaced(self) -> None:
-        """By another of the same length."""
+        """The new file has the same length."""
         self.disk.write_file(f"/store/commitlog/{self.last}", bytes(2000))
         self.assertTakesNothing(f"{self.last} was removed, renamed or replaced")
 
     def test_newest_file_is_cut(self) -> None:
-        """Nothing of it is read any more; the next start names it."""
+        """No message of it is read any more; the next start names it."""
         self.disk.cut(f"/store/commitlog/{self.last}", 100)
         self.box.step(1000)
         error = self.assertRaises(StoreDamaged, self.box.bodies)
@@ -97,7 +97,7 @@ class GoneTests(GoneCase):
         self.assertIn(f"{self.last} has 100 bytes", str(error))
 
     def test_folder_is_removed(self) -> None:
-        """Of the log, of the consume queues, or of all."""
+        """The folder of the log, of the consume queues, or of everything."""
         for folder in ("/store/commitlog", "/store/consumequeue", "/store"):
             self.setUp()
             self.successResultOf(self.store.stop())
@@ -107,7 +107,7 @@ class GoneTests(GoneCase):
             self.assertTakesNothing(f"the folder {folder} was removed, renamed or replaced")
 
     def test_who_waits_for_a_sync(self) -> None:
-        """Is told, and a sync that ends later makes nothing durable."""
+        """The writer gets an error, and a sync that ends later makes nothing durable."""
         held: list[Deferred[None]] = []
         self.store.flush._run_sync = lambda prepare, done: (
             prepare(), held.append(Deferred().addBoth(done)))[-1]
@@ -122,7 +122,7 @@ class GoneTests(GoneCase):
         self.assertEqual(self.store.commit_log.flushed_offset, before)
 
     def test_older_file_is_cut(self) -> None:
-        """Its messages cannot be read, which is logged once; all else goes on."""
+        """Its messages cannot be read, which is logged once; everything else works."""
         self.box.bodies()
         self.disk.cut(log_file(2000), 0)
         self.box.step(1000, 2)
@@ -134,7 +134,7 @@ class GoneTests(GoneCase):
         self.assertIn(f"{log_file(2000)} was cut to 0 bytes", self.errors[0])
 
     def test_older_file_is_removed(self) -> None:
-        """By who needs room: it can be read as long as it is open, and sends go on."""
+        """An operator needs room: the file can be read while it is open, and sends continue."""
         self.box.bodies()
         self.disk.remove(log_file(0))
         self.box.step(1000, 3)
@@ -146,7 +146,7 @@ class GoneTests(GoneCase):
         self.assertEqual(len(self.errors), 1, self.errors)
 
     def test_file_that_cannot_be_opened_for_a_sync(self) -> None:
-        """Says nothing of what was written: it is tried again, and logged once."""
+        """The failure says nothing about the data: the sync is tried again, and logged once."""
         self.box.append(message(body=bytes(100)))
         offset = self.store.commit_log.max_offset
         self.store.commit_log._files.close_all()
@@ -170,7 +170,7 @@ class RealDiskTests(SynchronousTestCase):
         self.folder.mkdir()
 
     def make(self, root: str = "store", log: str = "") -> MessageStore:
-        """A store that is not loaded."""
+        """Create a store that is not loaded."""
         self.now_ms = 1_700_000_000_000
         settings = small_settings(str(self.folder / root), mapped_file_size_commit_log=4096,
                                   store_path_commit_log=log and str(self.folder / log))
@@ -186,7 +186,7 @@ class RealDiskTests(SynchronousTestCase):
         return store
 
     def after_a_second(self, store: MessageStore) -> str:
-        """Why messages are refused then."""
+        """Return the reason for which messages are then refused."""
         self.now_ms += 1000
         store.flush_step(self.now_ms)
         return store.fault(takes_messages=True)
@@ -219,7 +219,7 @@ class RealDiskTests(SynchronousTestCase):
         self.flushLoggedErrors()
 
     def test_files_in_the_way(self) -> None:
-        """A file for a folder, or a folder for a file: the error names it, nothing is removed."""
+        """A file in place of a folder, or the reverse: the error names it; nothing is removed."""
         store = self.run_store()
         store.append([message(keys="k")])
         self.successResultOf(store.stop())
@@ -249,13 +249,13 @@ class RealDiskTests(SynchronousTestCase):
             store.close()
 
     def test_file_beside_topics(self) -> None:
-        """It is nobody's queue and is left alone."""
+        """The file belongs to no queue and is ignored."""
         self.successResultOf(self.run_store().stop())
         (self.folder / "store" / "consumequeue" / "readme").touch()
         self.open()
 
     def test_one_log_of_two_stores(self) -> None:
-        """Its folder is held, also under another name; the first store goes on."""
+        """Its folder is locked, also under another name; the first store continues."""
         first = self.make("one", "log")
         first.load()
         first.start()
@@ -277,7 +277,7 @@ class RealDiskTests(SynchronousTestCase):
         self.assertRaises(StoreError, self.make("two", "one/commitlog").load)
 
     def test_queues_of_another_store(self) -> None:
-        """Reached by a link."""
+        """The folder is reached by a link."""
         first = self.make("one")
         first.load()
         first.start()
@@ -292,14 +292,14 @@ class RealDiskTests(SynchronousTestCase):
         self.assertRaises(StoreError, self.make("two").load)
 
     def test_root_as_the_log(self) -> None:
-        """One folder is held once."""
+        """One folder is locked once."""
         for log in ("store", "store/.", ""):
             store = self.make("store", log)
             store.load()
             store.close()
 
     def test_file_system_without_locks(self) -> None:
-        """The store starts all the same; the lock file is what there is."""
+        """The store starts in spite of it, with the lock file alone."""
         from twistmq.broker.store import disk
 
         def flock(descriptor: int, operation: int) -> None:
@@ -311,10 +311,10 @@ class RealDiskTests(SynchronousTestCase):
 
 
 class MemoryDiskTests(SynchronousTestCase):
-    """The double does as the real disk."""
+    """The memory disk behaves as the real disk."""
 
     def test_held_directories(self) -> None:
-        """Not twice, and free when they are released or the process ends."""
+        """A directory is locked once, and is free after a release or the end of the process."""
         disk = MemoryDisk()
         disk.make_directory("/a/b")
         held = disk.lock_directory("/a/b")

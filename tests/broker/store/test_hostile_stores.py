@@ -1,4 +1,4 @@
-"""Stores of strangers: files that are none, names far apart, numbers that cannot be.
+"""Stores with strange contents: special files, wrong names, and impossible numbers.
 
 Each is a copy of a store that Apache's broker wrote, with one thing changed. A check says what is
 wrong and checks the rest; nothing is waited for, and no memory or time goes into what is not there.
@@ -44,7 +44,7 @@ TITLE, RED, RED_8, TURN = "\x1b]0;owned\x07", "\x1b[31m", "\x9b31m", "\u202e"
 
 
 def call(*arguments: str) -> tuple[int, str]:
-    """Run a command line in this process: status, and what it printed."""
+    """Run a command line in this process; :returns: the status and the output."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         status = main(["store", *arguments])
@@ -81,7 +81,7 @@ class HostileCase(SynchronousTestCase):
         return root
 
     def first(self, root: Path, folder: str) -> Path:
-        """The first file of a folder of the store."""
+        """Return the first file of a folder of the store."""
         return min(path for path in (root / folder).rglob("[0-9]*") if path.is_file())
 
     def config(self, root: Path, name: str, text: str) -> None:
@@ -97,10 +97,10 @@ class HostileCase(SynchronousTestCase):
 
 
 class FilesTests(HostileCase):
-    """Files that are something else."""
+    """Special files in place of files."""
 
     def test_what_has_the_place_of_a_file(self) -> None:
-        """It is named and not read, and the rest is checked."""
+        """The check names it and does not read it, and checks the rest."""
         for folder in ("commitlog", "consumequeue", "index"):
             for kind, make in STRANGE.items():
                 root = self.copy()
@@ -131,7 +131,7 @@ class FilesTests(HostileCase):
                                 msg=f"{kind} {name}: {lines}")
 
     def test_the_disk_of_a_broker(self) -> None:
-        """A start opens none of them, and is not held up."""
+        """A start opens none of them and does not block."""
         disk = RealDisk()
         for kind, make in STRANGE.items():
             path = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
@@ -146,7 +146,7 @@ class FilesTests(HostileCase):
                 self.assertIn(kind, str(error))
 
     def test_a_file_that_is_too_long(self) -> None:
-        """A limit is met before anything is read."""
+        """The limit is checked before anything is read."""
         path = Path(self.mktemp())  # type: ignore[no-untyped-call]
         path.write_bytes(b"12345")
         os.truncate(path, 1 << 40)
@@ -155,7 +155,7 @@ class FilesTests(HostileCase):
         self.assertEqual(read_regular(path, 5), b"12345")
 
     def test_the_doctor(self) -> None:
-        """It names what is no file, and waits for no other side of a pipe."""
+        """It names each special file, and does not wait at a pipe."""
         for name in ("commitlog", "checkpoint"):
             root = self.copy()
             path = self.first(root, name) if name == "commitlog" else root / name
@@ -227,10 +227,10 @@ class StartTests(TestCase):
 
 
 class SettingsFilesTests(SynchronousTestCase):
-    """Files that settings name."""
+    """Files that are named in settings."""
 
     def test_a_settings_file(self) -> None:
-        """It is refused and nothing is waited for."""
+        """The file is refused without a wait."""
         for kind, make in STRANGE.items():
             if kind == "a link that leads nowhere":
                 continue
@@ -260,7 +260,7 @@ class SettingsFilesTests(SynchronousTestCase):
 
 
 class NamesTests(HostileCase):
-    """Names of files and folders."""
+    """The names of files and folders."""
 
     def test_files_far_apart(self) -> None:
         """The files in between are one disagreement, however many they would be."""
@@ -281,7 +281,7 @@ class NamesTests(HostileCase):
             self.assertEqual((gap[0], gap[-1]), (size, last - size))
 
     def test_names_that_are_no_offsets(self) -> None:
-        """They are named; the files that are have their say."""
+        """The check names them; valid files are checked."""
         for name in ("9" * 20, "9" * 200, "0", "7"):
             root = self.copy()
             (root / "commitlog" / name).touch()
@@ -295,7 +295,7 @@ class NamesTests(HostileCase):
         self.assertEqual(self.problems(root), [])
 
     def test_nothing_for_a_terminal(self) -> None:
-        """Names of folders and topics are printed without what a terminal acts on."""
+        """The names of folders and topics are printed without control characters."""
         root = self.copy()
         for number, name in enumerate((TITLE, RED, RED_8, TURN)):
             folder = root / "consumequeue" / f"{name}T" / str(number)
@@ -312,7 +312,7 @@ class NamesTests(HostileCase):
             self.assertTrue(all(each.isprintable() or each == "\n" for each in text), msg=text)
 
     def test_records_for_a_terminal(self) -> None:
-        """Topics, names and values of properties, and bodies; JSON still says the same."""
+        """Topics, properties and bodies are escaped; JSON has the same content."""
         root = self.copy()
         log = self.first(root, "commitlog")
         data = log.read_bytes()
@@ -329,7 +329,7 @@ class NamesTests(HostileCase):
         self.assertIn("\x1b[31m\x07", topics)
 
     def test_the_doctors_report(self) -> None:
-        """In both of its forms."""
+        """Both forms of the report are escaped."""
         found = [warning("store", f"{TITLE}{RED_8}", f"move {RED}{TURN} away")]
         for text in (as_table(found), as_json(found)):
             self.assertTrue(all(each.isprintable() or each == "\n" for each in text), msg=text)
@@ -340,7 +340,7 @@ class NumbersTests(HostileCase):
     """Numbers in files."""
 
     def test_an_index_header_that_counts_too_many(self) -> None:
-        """The items that are there are looked at, and no others."""
+        """The existing items are checked, and no others."""
         root = self.copy()
         path = self.first(root, "index")
         with open(path, "r+b") as file:
@@ -380,7 +380,7 @@ class NumbersTests(HostileCase):
         self.assertTrue(any("items that fit" in line for line in self.problems(root)))
 
     def test_tables_that_no_broker_reads(self) -> None:
-        """Each is named, with what is wrong in it."""
+        """The check names each table with its fault."""
         alike = ",".join(f'"{number * (2**61 - 1)}":[]' for number in range(1, 20_000))
         for name, text, what in (
             ("topics.json", '{"topicConfigTable":{"../x":{"topicName":"../x"}}}', "../x"),

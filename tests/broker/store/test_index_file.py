@@ -1,4 +1,4 @@
-"""One index file: what a round writes when, and what a crash in the middle of it leaves."""
+"""One index file: the writes of a round, and the states that a crash in it leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOTS, ITEMS = 3, 20
 
 
 class IndexFileTests(SynchronousTestCase):
-    """IndexFile, without those that decide the order of its steps."""
+    """The class IndexFile, without the classes that order its steps."""
 
     def setUp(self) -> None:
         self.disk = FaultyDisk()
@@ -38,7 +38,7 @@ class IndexFileTests(SynchronousTestCase):
             self.assertTrue(self.file.tail.put(PREFIX, f"k{number}", number, 1000 * number))
 
     def flush(self, header: bool = True) -> None:
-        """A round, or one that a crash ends before the header."""
+        """Run a round, or one that a crash ends before the header."""
         self.file.begin_round()
         while not self.file.write_items():
             continue
@@ -49,7 +49,7 @@ class IndexFileTests(SynchronousTestCase):
             self.file.write_header()
 
     def opened(self, repaired: bool = False) -> IndexFile:
-        """Another reader of what is on disk."""
+        """Return another reader of the file on disk."""
         file = self.make()
         file.load()
         file.settle()
@@ -75,7 +75,7 @@ class IndexFileTests(SynchronousTestCase):
                          [[1], [2], [3], [4], []])
 
     def test_first_round_of_the_first_message(self) -> None:
-        """Its place is 0, as the end of a header without one: it does not count before the end."""
+        """Its position is 0, like the end in a header without one; the end decides."""
         self.assertTrue(self.file.tail.put(PREFIX, "first", 0, 5000))
         self.put(6, 2)
         self.file.begin_round()
@@ -89,7 +89,7 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(self.opened().tail.find(PREFIX, "first", 9, 0, 2**62), [0])
 
     def test_a_round_is_of_what_was_known(self) -> None:
-        """What comes while it runs is not in its header, and makes the next."""
+        """Items that are added during a round are not in its header, and cause the next round."""
         self.put(1, 2)
         self.file.begin_round()
         self.put(3, 2)
@@ -104,7 +104,7 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(self.opened().tail.count, 5)
 
     def test_slots_that_a_crash_left_ahead_lead_to_items_the_header_counts(self) -> None:
-        """Slots that a crash left ahead lead to items the header counts, on disk as well."""
+        """The slots then refer to items that the header counts, on disk as well."""
         self.put(1, 4)
         self.flush()
         self.put(5, 6)
@@ -120,7 +120,9 @@ class IndexFileTests(SynchronousTestCase):
                          [[1], [2], [3], [4], [], [], []])
 
     def test_count_comes_first(self) -> None:
-        """With the end of the round before; in a new file with the begin of its first item."""
+        """It is written with the previous end; in a new file with the beginning of
+        its first item.
+        """
         file = self.file
         before = self.make()
         before.tail.put(PREFIX, "other", 2, 2500)
@@ -138,7 +140,7 @@ class IndexFileTests(SynchronousTestCase):
             file.write_header()
 
     def test_settle_counts_many(self) -> None:
-        """However many items a round had."""
+        """A round may have any number of items."""
         counts = []
         for count in (1, 4096, 4097, 9000):
             items = b"".join(ITEM.pack(0, place, 0, 0) for place in range(count + 3))
@@ -152,7 +154,7 @@ class IndexFileTests(SynchronousTestCase):
             [1, 2, count - 1, count, count] for count in (4096, 4097, 9000))])
 
     def test_settle_of_a_damaged_header(self) -> None:
-        """It does not take long, whatever the header says."""
+        """The time is limited, whatever the header contains."""
         reads = []
 
         def read(number: int, how_many: int) -> bytes:
@@ -165,7 +167,7 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(len(reads), 1)
 
     def test_a_header_whose_end_is_no_items_message_is_not_whole(self) -> None:
-        """A header whose end is no item's message is not whole; one before the last item's is."""
+        """The end must be that of an item's message; that of an earlier item is valid."""
         self.put(1, 3)
         self.flush()
         for header, whole in (((1000, 3000, 1, 3, 3, 4), True), ((1000, 3000, 1, 2, 3, 4), True),
@@ -176,7 +178,7 @@ class IndexFileTests(SynchronousTestCase):
             self.assertEqual(self.opened().is_whole(), whole, msg=str(header))
 
     def test_a_file_says_whether_it_touches_a_time_span(self) -> None:
-        """Asked for a span, a file says whether its own touches it, both ends included."""
+        """Both ends of the time span belong to it."""
         self.put(2, 3)
         for begin_ms, end_ms, matches in ((0, 1999, False), (0, 2000, True), (4000, 9000, True),
                                           (4001, 9000, False), (2500, 2600, True)):

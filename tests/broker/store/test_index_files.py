@@ -1,4 +1,4 @@
-"""The index's files: rounds of a flush, crashes between their steps, finding, loading."""
+"""The files of the index: rounds of a flush, crashes between steps, queries, loads."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ class IndexFilesCase(SynchronousTestCase):
     """An index over a memory disk; its checkpoint is a number."""
 
     def setUp(self) -> None:
-        """No files."""
+        """Create a disk without files."""
         self.disk = FaultyDisk()
         self.checkpoint_ms = 0
         #: Messages there are, and those that are durable.
@@ -30,7 +30,7 @@ class IndexFilesCase(SynchronousTestCase):
         self.index = self.make()
 
     def make(self, crashed: bool = False, item_max: int = 11) -> IndexFiles:
-        """An index over what the disk holds."""
+        """Return an index over the files on the disk."""
         index = IndexFiles(
             self.disk, "/index", 7, item_max, lambda: NOW_MS, self.in_thread,
             self.flush_log, self.save
@@ -43,12 +43,12 @@ class IndexFilesCase(SynchronousTestCase):
         return execute(job)
 
     def flush_log(self) -> Deferred[None]:
-        """All messages are durable."""
+        """Make all messages durable."""
         self.durable = self.added
         return succeed(None)
 
     def save(self, timestamp: int, end: int) -> Deferred[None]:
-        """The checkpoint is durable."""
+        """Make the checkpoint durable."""
         self.checkpoint_ms = max(self.checkpoint_ms, timestamp)
         return succeed(None)
 
@@ -61,11 +61,11 @@ class IndexFilesCase(SynchronousTestCase):
             self.added += 1
 
     def flush(self) -> None:
-        """Flush all there is."""
+        """Flush everything."""
         self.successResultOf(Deferred.fromCoroutine(self.index.finish()))
 
     def check(self, index: IndexFiles, count: int) -> None:
-        """Every message is found by its own key and by the common one."""
+        """Check that every message is found by its own key and by the common one."""
         for number in range(count):
             found, _, _ = index.find("T", f"k{number}", 9, 0, 2**62)
             self.assertEqual(found, [number * 100])
@@ -76,7 +76,7 @@ class IndexFilesCase(SynchronousTestCase):
 
 
 class IndexFilesTests(IndexFilesCase):
-    """IndexFiles."""
+    """The class IndexFiles."""
 
     def test_17_digits_of_local_time(self) -> None:
         """17 digits of local time; never one that is not the last."""
@@ -87,7 +87,7 @@ class IndexFilesTests(IndexFilesCase):
         self.assertEqual((len(names), names), (3, sorted(set(names))))
 
     def test_files_follow_each_other(self) -> None:
-        """A new file begins where the one before ended."""
+        """A new file begins at the end of the previous one."""
         self.add(5)
         self.index.next()
         before, after = self.index.files
@@ -96,7 +96,7 @@ class IndexFilesTests(IndexFilesCase):
         self.assertEqual(self.index.end_physical, 400)
 
     def test_finds_before_and_after_a_flush(self) -> None:
-        """In memory, in files, and after a start."""
+        """Keys are found in memory, in files, and after a start."""
         self.check(self.index, 0)
         self.add(23)
         self.check(self.index, 23)
@@ -111,7 +111,7 @@ class IndexFilesTests(IndexFilesCase):
         self.check(self.make(), 32)
 
     def test_drops_what_has_no_message(self) -> None:
-        """Flushed files that end before the log's beginning, never the newest."""
+        """Flushed files before the log's beginning are deleted, except the newest."""
         self.add(12)
         self.assertIs(self.index.drop_expired(10_000), None)
         self.index.step(may_begin=True)
@@ -127,7 +127,7 @@ class IndexFilesTests(IndexFilesCase):
         self.assertEqual(self.index.files, [newest])
 
     def test_drops_no_file_that_a_thread_syncs(self) -> None:
-        """The header is written before its sync: the file stays open for that."""
+        """The header is written before its sync, so the file stays open."""
         self.add(12)
         held: list[tuple[Callable[[], None], Deferred[None]]] = []
 
@@ -151,14 +151,14 @@ class IndexFilesTests(IndexFilesCase):
         self.assertIs(self.index.drop_expired(10_000), first)
 
     def test_files_have_apaches_length(self) -> None:
-        """Whatever they hold."""
+        """The length does not depend on the content."""
         self.add(1)
         self.flush()
         (name,) = self.disk.list_directory("/index")
         self.assertEqual(self.disk.file_size(f"/index/{name}"), 40 + 7 * 4 + 11 * 20)
 
     def test_count_and_time_limit_the_index_query(self) -> None:
-        """Count and time limit what is found."""
+        """The count and the time limit the result."""
         self.add(23)
         found, _, _ = self.index.find("T", "all", 3, 0, 2**62)
         self.assertEqual(found, [2200, 2100, 2000])
@@ -167,7 +167,7 @@ class IndexFilesTests(IndexFilesCase):
         self.assertEqual(self.index.find("Other", "all", 99, 0, 2**62)[0], [])
 
     def test_a_long_chain_is_followed_in_pieces(self) -> None:
-        """A long chain is followed in pieces; what goes meanwhile is not read any more."""
+        """A long chain is followed in slices; deleted parts are no longer read."""
         self.patch(index_files_module, "_ITEMS_AT_ONCE", 2)
         self.add(23)
         self.flush()
@@ -186,19 +186,19 @@ class IndexFilesTests(IndexFilesCase):
         self.assertEqual(found, newest)
 
     def test_nothing_on_disk_before_a_flush(self) -> None:
-        """A file is made when it is first flushed."""
+        """A file is created by its first flush."""
         self.add(3)
         self.assertEqual(self.disk.list_directory("/index"), [])
 
     def test_full_files_do_not_wait_for_the_interval(self) -> None:
-        """They are flushed at once, the one being filled is not."""
+        """They are flushed at once, and the current one is not."""
         self.add(7)
         while self.index.step(may_begin=False):
             pass
         self.assertEqual([file.is_flushed for file in self.index.files], [True, False])
 
     def test_steps_of_a_large_flush(self) -> None:
-        """Many pages and items take many steps, and additions between them are not lost."""
+        """Many pages and items take many steps, and additions between them are kept."""
         self.index = IndexFiles(
             self.disk, "/index", 800_000, 200_000, lambda: NOW_MS, self.in_thread,
             self.flush_log, self.save
@@ -223,7 +223,7 @@ class IndexFilesTests(IndexFilesCase):
             self.assertIn(place, again.find("T", key, 9, 0, 2**62)[0])
 
     def test_foreign_and_other_sized_files(self) -> None:
-        """They are not used and not removed."""
+        """They are neither used nor deleted."""
         self.add(2)
         self.flush()
         self.disk.write_file("/index/readme", b"")
@@ -233,10 +233,12 @@ class IndexFilesTests(IndexFilesCase):
 
 
 class IndexCrashTests(IndexFilesCase):
-    """Crashes and failing disks."""
+    """Crashes and disks that fail."""
 
     def test_crash_between_any_two_steps(self) -> None:
-        """What the header counts is found; the file is never newer than the checkpoint."""
+        """All items that the header counts are found; the file is never newer than
+        the checkpoint.
+        """
         self.add(4)
         self.flush()
         self.add(4)
@@ -260,7 +262,7 @@ class IndexCrashTests(IndexFilesCase):
         self.assertTrue(self.index.is_flushed)
 
     def test_apache_finds_at_any_step(self) -> None:
-        """What its broker would find in the files alone: no round hides a key from before.
+        """Apache's broker finds all earlier keys in the files at every step of a round.
 
         It removes files that are newer than the checkpoint, follows no slot that is ahead of the
         count, and indexes again from the end of the newest file's header on.
@@ -285,7 +287,7 @@ class IndexCrashTests(IndexFilesCase):
         return [header for header in headers if header[1] <= self.checkpoint_ms]
 
     def apache_finds(self, key: str) -> list[int]:
-        """Look a key up as Apache's broker does."""
+        """Look up a key as Apache's broker does."""
         found = []
         code = item_hash(PREFIX, key)
         for name in self.disk.list_directory("/index"):
@@ -299,7 +301,7 @@ class IndexCrashTests(IndexFilesCase):
         return found
 
     def test_slots_ahead_of_the_header(self) -> None:
-        """They are led back before other items take the place of those they name."""
+        """They are corrected before other items take the positions to which they refer."""
         self.add(2)
         self.flush()
         self.add(2)
@@ -316,7 +318,7 @@ class IndexCrashTests(IndexFilesCase):
         self.assertEqual(found, [100, 0])
 
     def test_torn_header(self) -> None:
-        """A file whose header is of other items is removed."""
+        """A file whose header belongs to other items is deleted."""
         self.add(3)
         self.flush()
         path = self.index.files[0].path
@@ -329,7 +331,7 @@ class IndexCrashTests(IndexFilesCase):
             self.flush()
 
     def test_file_newer_than_the_checkpoint_is_removed(self) -> None:
-        """Another broker crashed: what it wrote last cannot be trusted."""
+        """Another broker crashed, so its last writes cannot be trusted."""
         self.add(12)
         self.flush()
         names = self.disk.list_directory("/index")
@@ -339,7 +341,7 @@ class IndexCrashTests(IndexFilesCase):
         self.assertEqual(self.disk.list_directory("/index"), names[:2])
 
     def test_full_disk_is_tried_again(self) -> None:
-        """The round fails, the messages stay found, a later round writes them."""
+        """The round fails, the messages are still found, and a later round writes them."""
         self.add(3)
         self.disk.room_bytes = 30
         failed = 0
@@ -357,7 +359,7 @@ class IndexCrashTests(IndexFilesCase):
         self.check(self.make(crashed=True), 4)
 
     def test_failed_sync_is_not_tried_again(self) -> None:
-        """The index stays readable; the stop says that it is not on disk."""
+        """The index stays readable; the stop is not clean."""
         self.add(3)
         self.disk.fail_sync_in = 2
         while self.index.step(may_begin=True):
@@ -370,7 +372,7 @@ class IndexCrashTests(IndexFilesCase):
         self.assertEqual(self.checkpoint_ms, 0)
 
     def test_finish_waits_for_threads(self) -> None:
-        """A sync that takes long holds the end, and nothing else."""
+        """A slow sync delays the end, and nothing else."""
         held: list[tuple[Callable[[], None], Deferred[None]]] = []
 
         def hold(job: Callable[[], None]) -> Deferred[None]:

@@ -1,4 +1,4 @@
-"""The hash table of an index file: layout, chains, what waits in memory."""
+"""The hash table of an index file: its layout, its chains, and its items in memory."""
 
 from array import array
 
@@ -57,7 +57,7 @@ class FakeFile:
 
 
 class IndexTailTests(SynchronousTestCase):
-    """IndexTail."""
+    """The class IndexTail."""
 
     def setUp(self) -> None:
         """A small file: with three slots, chains are long."""
@@ -65,7 +65,7 @@ class IndexTailTests(SynchronousTestCase):
         self.tail = self.file.tail
 
     def test_header_slot_and_items_are_apaches(self) -> None:
-        """Header, slot and items are Apache's."""
+        """The header, a slot and the items have Apache's bytes."""
         self.tail.put(PREFIX, "k1", 1000, 1_700_000_000_000)
         self.tail.put(PREFIX, "k1", 2000, 1_700_000_005_999)
         code = abs(java_string_hash("T#k1"))
@@ -88,13 +88,13 @@ class IndexTailTests(SynchronousTestCase):
         self.assertEqual(self.tail.find(PREFIX, "none", 10, *ALWAYS), [])
 
     def test_time_limits(self) -> None:
-        """Items outside the span of time are left out; both ends belong to it."""
+        """Items outside the time span are left out; both ends belong to it."""
         for number in range(5):
             self.tail.put(PREFIX, "k", number, 1_000_000 + number * 1000)
         self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_000, 1_003_000), [3, 2, 1])
 
     def test_time_limits_within_a_second(self) -> None:
-        """Where an end of the span lies within a second, the messages say when they were stored."""
+        """If an end of the span is within a second, the store times of the messages decide."""
         times = [1_000_700, 1_001_200, 1_001_650, 1_001_700, 1_002_650, 1_002_750]
         for number, time_ms in enumerate(times):
             self.tail.put(PREFIX, "k", number, time_ms)
@@ -109,14 +109,14 @@ class IndexTailTests(SynchronousTestCase):
                 self.assertEqual(found, expected[-1:], (begin, end))
 
     def test_time_limits_of_what_cannot_be_read(self) -> None:
-        """The second that the item keeps decides where no message does."""
+        """If a message cannot be read, the second of the item decides."""
         self.tail.put(PREFIX, "k", 0, 1_000_700)
         self.tail.put(PREFIX, "k", 1, 1_002_000)
         self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_699, 1_001_699), [0])
         self.assertEqual(self.tail.find(PREFIX, "k", 10, 1_001_700, 1_001_700), [1])
 
     def test_item_numbers_end_one_below_the_maximum(self) -> None:
-        """Item numbers end one below the maximum; a full file takes nothing."""
+        """A full file accepts no item."""
         added = 0
         while self.tail.put(PREFIX, str(added), added, 1):
             added += 1
@@ -124,7 +124,7 @@ class IndexTailTests(SynchronousTestCase):
         self.assertEqual(len(self.tail.items), 9 * ITEM_SIZE)
 
     def test_smallest_hash(self) -> None:
-        """The one hash that has no positive counterpart counts as zero."""
+        """The hash without a positive counterpart counts as zero."""
         self.assertEqual(java_string_hash("polygenelubricants"), -(2**31))
         prefix = java_string_hash("polygene")
         self.tail.put(prefix, "lubricants", 5, 1)
@@ -190,7 +190,7 @@ class IndexTailTests(SynchronousTestCase):
         self.assertEqual(again.slots_used, 1)
 
     def test_garbage_does_not_loop(self) -> None:
-        """A chain that does not go back ends."""
+        """A chain that does not go backwards ends."""
         self.tail.put(PREFIX, "k", 0, 1)
         self.tail.put(PREFIX, "k", 1, 1)
         ITEM.pack_into(self.tail.items, 0, abs(java_string_hash("T#k")), 0, 0, 2)
@@ -198,7 +198,7 @@ class IndexTailTests(SynchronousTestCase):
 
     @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=60))
     def test_agrees_with_a_dict(self, steps: list[tuple[str, bool]]) -> None:
-        """Whatever is written when, every key finds its messages."""
+        """Whatever is written at any time, every key finds its messages."""
         file = FakeFile(5, 100)
         model: dict[str, list[int]] = {}
         for number, (key, write) in enumerate(steps):

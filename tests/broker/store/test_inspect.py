@@ -1,4 +1,4 @@
-"""Checking a store from outside: a whole one, and each kind of damage named with its place."""
+"""The check of a store from outside: a whole one, and each kind of damage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COUNT = 90
 
 
 def digest(root: Path) -> dict[str, tuple[str, int]]:
-    """Content and time of change of every file below a directory, and which files there are."""
+    """Return the content and the time of change of every file in a directory."""
     return {
         str(path.relative_to(root)): (
             hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
@@ -65,7 +65,7 @@ def check(root: Path, limit: int = 1000) -> tuple[list[str], Report]:
 
 
 def fill(root: Path, count: int = COUNT, **changes: Any) -> StoreBox:
-    """A store of ours with messages of several queues, tags and keys in several files."""
+    """Create our store with messages of several queues, tags and keys in several files."""
     box = StoreBox(RealDisk(), root=str(root), mapped_file_size_commit_log=FILE_SIZE,
                    **changes).open()
     for number in range(count):
@@ -83,12 +83,12 @@ def fill(root: Path, count: int = COUNT, **changes: Any) -> StoreBox:
 
 
 class _StoreTests(SynchronousTestCase):
-    """With a store that was stopped cleanly."""
+    """Tests with a store that was stopped cleanly."""
 
     changes: ClassVar[dict[str, Any]] = {}
 
     def setUp(self) -> None:
-        """Fill it."""
+        """Create the store."""
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         self.root.mkdir(parents=True)
         self.box = fill(self.root, **self.changes)
@@ -124,10 +124,10 @@ class _StoreTests(SynchronousTestCase):
 
 
 class WholeStoreTests(_StoreTests):
-    """Stores with nothing wrong."""
+    """Stores without damage."""
 
     def test_a_clean_store_has_no_finding_and_does_not_change(self) -> None:
-        """Nothing is reported, all is counted, and nothing changes on disk."""
+        """There is no finding, everything is counted, and the disk is unchanged."""
         before = digest(self.root)
         lines, report = check(self.root)
         self.assertEqual(lines, [])
@@ -141,12 +141,12 @@ class WholeStoreTests(_StoreTests):
         self.assertIn(f" {COUNT + 1}  records", report.table())
 
     def test_a_store_of_apaches_broker_is_sound(self) -> None:
-        """A store Apache's broker wrote."""
+        """A store of Apache's broker has no finding."""
         lines, report = check(GOLDEN)
         self.assertEqual((lines, report.counts["records"]), ([], 42))
 
     def test_unflushed_queues_of_a_running_broker_are_no_finding(self) -> None:
-        """While a broker runs, what is not written to queues and index yet is none."""
+        """While a broker runs, queues and index may lack the newest entries."""
         box = self.box._again().open()
         box.append(message("Topic", b"new", keys="new"), message("New", b"new", keys="new"))
         lines, report = check(self.root)
@@ -158,7 +158,7 @@ class WholeStoreTests(_StoreTests):
         self.assertEqual((lines, report.counts[LATE]), ([], 0))
 
     def test_running_with_an_index_file_to_come(self) -> None:
-        """Some keys of a record are in the last file on disk, which is full, others in none yet."""
+        """The last file on disk is full, so some keys of a record are in no file yet."""
         self.box._again().open().store.close()
         sorted((self.root / "index").iterdir())[-1].unlink()
         lines, report = check(self.root)
@@ -168,7 +168,7 @@ class WholeStoreTests(_StoreTests):
         self.assertEqual(report.counts["records not in the index yet"], COUNT + 1 - items // 3)
 
     def test_a_killed_brokers_half_written_tail_is_no_finding(self) -> None:
-        """What was half written when its broker was killed is none either."""
+        """The incomplete record of a killed broker is no finding."""
         box = self.box._again().open()
         (record,) = box.append(message("Topic", b"x" * 300))
         box.store.close()
@@ -181,7 +181,7 @@ class WholeStoreTests(_StoreTests):
         self.expect((path.name, f"byte {record.physical_offset % FILE_SIZE}"))
 
     def test_old_log_files_are_gone(self) -> None:
-        """Old log files are gone, as after retention: their entries and items are only counted."""
+        """After retention, entries and items of deleted files are only counted."""
         (self.root / "commitlog" / f"{0:020d}").unlink()
         lines, report = check(self.root)
         self.assertEqual(lines, [])
@@ -189,14 +189,14 @@ class WholeStoreTests(_StoreTests):
         self.assertGreater(report.counts["items of removed messages"], 60)
 
     def test_deleted_topic(self) -> None:
-        """Records of a topic that was deleted have no queue, and need none."""
+        """The records of a deleted topic have no queue."""
         shutil.rmtree(self.root / "consumequeue" / "Topic")
         (self.root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
         lines, report = check(self.root)
         self.assertEqual((lines, report.counts["records of deleted queues"]), ([], COUNT))
 
     def test_a_topic_that_was_made_again(self) -> None:
-        """Its old records need no entries, whether their queue has fewer messages now or none."""
+        """The records of the old topic need no entries."""
         box = self.box._again().open()
         box.store.delete_topic("Topic")
         for number in range(3):
@@ -208,7 +208,7 @@ class WholeStoreTests(_StoreTests):
         self.assertEqual((lines, report.counts["records of deleted queues"]), ([], COUNT))
 
     def test_a_wrong_first_entry_hides_no_record(self) -> None:
-        """An entry of offset 0 that points behind the others' records is no new beginning."""
+        """An entry with offset 0 that points after the records of others does not hide them."""
         queue = next((self.root / "consumequeue" / "Topic" / "0").iterdir())
         *_, last = self.log(COUNT - 1)
         self.patch_at(queue, 0, struct.pack(">qi", last.physical_offset, last.size))
@@ -217,7 +217,7 @@ class WholeStoreTests(_StoreTests):
         self.assertEqual(report.counts["records of deleted queues"], 0)
 
     def test_a_directory_without_a_log_is_not_a_store(self) -> None:
-        """A directory without a log is none, and the text says where one is."""
+        """The error says where a store was found instead."""
         error = self.assertRaises(StoreError, StoreFiles, self.root / "config")
         self.assertIn("is not a store", str(error))
         outer = self.root / "outer"
@@ -230,7 +230,7 @@ class LogDamageTests(_StoreTests):
     """Damage in the commit log."""
 
     def damage(self, number: int, field: int, data: bytes) -> tuple[str, int]:
-        """Overwrite part of the nth record.
+        """Overwrite a part of the nth record.
 
         :returns: the file's shown path and the record's byte.
         """
@@ -239,13 +239,13 @@ class LogDamageTests(_StoreTests):
         return f"commitlog/{path.name}", at
 
     def test_a_flipped_byte_of_a_body(self) -> None:
-        """A flipped byte of a body."""
+        """A byte of a body is changed."""
         path, at = self.damage(20, 90, b"\xff")
         lines = self.expect((path, f"byte {at + 8}", "CRC", f"record at byte {at}"))
         self.assertEqual(len(lines), 1)
 
     def test_a_bad_magic_number_is_found_with_its_references(self) -> None:
-        """A bad magic number; the entry and the items that point there are named too."""
+        """The magic number is wrong; the entry and the items that refer to it are named too."""
         path, at = self.damage(20, 4, b"\xda\xa3\x20\xa8")
         _, following, _ = self.log_after(20)
         lines = self.expect((path, f"byte {at}:", "magic daa320a8", f"byte {following}"),
@@ -260,26 +260,26 @@ class LogDamageTests(_StoreTests):
         return path, at + record.size + size, record
 
     def test_a_bad_size_is_found_and_the_walk_goes_on(self) -> None:
-        """A bad size: the walk finds the next record by itself."""
+        """The size is wrong; the walk finds the next record without it."""
         path, at, _ = self.log(30)
         for value in (0, -1, 90, 3, 1 << 30):
             self.patch_at(path, at, struct.pack(">i", value))
             self.expect((path.name, f"byte {at}:", f"size {value}", "the next one starts at byte"))
 
     def test_a_record_that_says_another_place(self) -> None:
-        """A record that says another place."""
+        """A record has another position."""
         path, at = self.damage(20, 28, struct.pack(">q", 12345))
         self.expect((path, f"byte {at + 28}", "its own place", "12345"))
 
     def test_properties_without_a_separator(self) -> None:
-        """Properties without a separator."""
+        """Properties have no separator."""
         path, at, record = self.log(5)
         start = at + record.size - len(record.properties)
         self.patch_at(path, start, record.properties.encode().replace(b"\1", b"=", 1))
         self.expect((path.name, f"byte {start}", "properties"))
 
     def test_a_file_that_was_cut(self) -> None:
-        """A file that was cut."""
+        """A file was cut."""
         path = self.root / "commitlog" / f"{FILE_SIZE:020d}"
         with path.open("r+b") as file:
             file.truncate(2000)
@@ -287,7 +287,7 @@ class LogDamageTests(_StoreTests):
                     ("consumequeue/Topic/1",))
 
     def test_a_file_in_the_middle_is_gone(self) -> None:
-        """A file in the middle is gone: it, the entries and the items of it are named."""
+        """The file, and the entries and items that refer to it, are named."""
         path = self.root / "commitlog" / f"{FILE_SIZE:020d}"
         path.unlink()
         lines = self.expect((f"commitlog/{path.name}: expected a file, found none",),
@@ -327,7 +327,7 @@ class QueueDamageTests(_StoreTests):
         return f"consumequeue/Topic/1/{path.name}", f"byte {at}"
 
     def test_an_entry_that_points_at_another_queues_record(self) -> None:
-        """An entry that points at another queue's record, between records, behind the end."""
+        """It refers to a record of another queue, into a record, or after the end."""
         other = self.log(44)[2].physical_offset
         for place in (other, other + 1, 10**9, -5):
             name, at = self.change(23, lambda _, size, code, to=place:  # type: ignore[misc]
@@ -336,24 +336,24 @@ class QueueDamageTests(_StoreTests):
             self.assertEqual(len(lines), 1, msg=lines)
 
     def test_a_wrong_size_in_an_entry_is_found(self) -> None:
-        """A wrong size."""
+        """The size is wrong."""
         name, _ = self.change(30, lambda place, size, code: ENTRY.pack(place, size + 1, code))
         self.expect((name, "byte 208", "the record's size"))
 
     def test_tags_code(self) -> None:
-        """A code that is not the tag's."""
+        """The code is not that of the tag."""
         name, _ = self.change(31, lambda place, size, code: ENTRY.pack(place, size, code + 1))
         self.expect((name, "byte 232", "'Tag0'", str(tags_code("Tag0") + 1)))
 
     def test_an_entry_in_the_middle_is_zeros(self) -> None:
-        """An entry in the middle is zeros, or a filler."""
+        """The entry is all zeros, or a filler."""
         for data, found in ((bytes(20), "found zeros"), (FILLER, "found a filler")):
             name, at = self.change(25, lambda *_, data=data: data)  # type: ignore[misc]
             lines = self.expect((name, at, "the entry of the record at", found))
             self.assertEqual(len(lines), 1, msg=lines)
 
     def test_missing_entries(self) -> None:
-        """The last entries are gone: each such record is counted, the first is named."""
+        """Each record without an entry is counted, and the first one is named."""
         path, _, _ = self.entry(40)
         path.unlink()
         _, at, record = self.log(81)
@@ -361,18 +361,18 @@ class QueueDamageTests(_StoreTests):
         self.expect(("commitlog/", f"byte {at}:", "Topic-1 at offset 40"), ("4 more times",))
 
     def test_missing_queue(self) -> None:
-        """A whole queue is gone."""
+        """A whole queue is missing."""
         shutil.rmtree(self.root / "consumequeue" / "Topic" / "0")
         self.expect(("byte 0:", "Topic-0 at offset 0", "no such queue"), ("44 more times",))
 
     def test_missing_file(self) -> None:
-        """A file in the middle of a queue is gone."""
+        """A file in the middle of a queue is missing."""
         path, _, _ = self.entry(20)
         path.unlink()
         self.expect((path.name, "expected a file"))
 
     def test_second_record(self) -> None:
-        """Two records with one queue offset."""
+        """Two records have one queue offset."""
         path, at, _ = self.log(40)
         self.patch_at(path, at + 20, struct.pack(">q", 3))
         self.expect((f"byte {at}:", "one record with offset 3 of Topic-0", "a second one"))
@@ -382,11 +382,11 @@ class IndexDamageTests(_StoreTests):
     """Damage in the index, the checkpoint and the configuration."""
 
     def index(self) -> Path:
-        """The first index file, which is full."""
+        """Return the first index file, which is full."""
         return min((self.root / "index").iterdir())
 
     def test_an_item_that_points_elsewhere(self) -> None:
-        """An item that points elsewhere, in the log and not in it."""
+        """An item refers to another position, in the log or outside it."""
         at = ITEMS + 20 * 100
         other = self.log(3)[2].physical_offset
         for place in (other, 17, 1 << 40):
@@ -404,7 +404,7 @@ class IndexDamageTests(_StoreTests):
         self.expect((f"byte {at}:", "4711", "item 50"))
 
     def test_slot_and_chain(self) -> None:
-        """A slot with another item's number, and an item with a wrong one before it."""
+        """A slot has the number of another item, or an item has a wrong predecessor."""
         slot = next(number for number in range(50)
                     if self.index().read_bytes()[40 + 4 * number : 44 + 4 * number] != bytes(4))
         self.patch_at(self.index(), 40 + 4 * slot, struct.pack(">i", 1))
@@ -413,7 +413,7 @@ class IndexDamageTests(_StoreTests):
         self.expect((f"byte {ITEMS + 20 * 150 + 16}:", "the item before", "found 149"))
 
     def test_each_number_of_the_index_header_is_checked(self) -> None:
-        """Each number of the header."""
+        """Each number of the header is checked."""
         whole = self.index().read_bytes()[:40]
         for position, name in ((0, "begin time"), (8, "end time"), (16, "begin place"),
                                (24, "end place"), (32, "slots used")):
@@ -427,7 +427,7 @@ class IndexDamageTests(_StoreTests):
         self.expect((self.index().name, "byte 36:", "at most 200"))
 
     def test_missing_file(self) -> None:
-        """Records without items because a file is gone: one line for all."""
+        """One line reports all records whose items are missing with a file."""
         self.index().unlink()
         lines = self.expect(("commitlog/", "byte 0:", "'U0000'"), ("more times",))
         self.assertEqual(len(lines), 2)
@@ -460,7 +460,7 @@ class IndexDamageTests(_StoreTests):
         self.expect(("checkpoint:", "logics_msg_timestamp is -2"))
 
     def test_a_file_that_is_no_json(self) -> None:
-        """A file that is no JSON; one that is empty has its backup."""
+        """The file is not JSON; an empty one has its backup."""
         path = self.root / "config" / "topics.json"
         path.write_text('{"topicConfigTable":')
         self.expect(("config/topics.json", "expected JSON"))
@@ -470,7 +470,7 @@ class IndexDamageTests(_StoreTests):
         self.assertEqual(check(self.root)[0], [])
 
     def test_lines_beyond_the_limit_are_counted(self) -> None:
-        """Lines beyond the limit are counted."""
+        """Lines above the limit are counted."""
         for number in range(10, 20):
             path, at, _ = self.log(number)
             self.patch_at(path, at + 90, b"\xff")
@@ -479,17 +479,17 @@ class IndexDamageTests(_StoreTests):
 
 
 class ExtensionTests(_StoreTests):
-    """Extensions of queues: 45 units of 20 bytes each, in files that take 14."""
+    """The extensions of queues: 45 units of 20 bytes each, in files of 14 units."""
 
     changes: ClassVar = {"enable_consume_queue_ext": True,
                          "mapped_file_size_consume_queue_ext": 300}
 
     def extension(self, start: int) -> Path:
-        """A file of the first queue."""
+        """Return a file of the first queue."""
         return self.root / "consumequeue_ext" / "Topic" / "0" / f"{start:020d}"
 
     def test_clean_extensions_have_no_finding_while_a_broker_runs(self) -> None:
-        """Nothing is reported and all is counted, also while a broker runs."""
+        """There is no finding and all is counted, also while a broker runs."""
         lines, report = check(self.root)
         self.assertEqual(lines, [])
         self.assertEqual((report.counts["extension files"], report.counts["extension units"],
@@ -509,14 +509,14 @@ class ExtensionTests(_StoreTests):
                     (f"{300:020d}", "byte 30:", "store time"))
 
     def test_lost_unit(self) -> None:
-        """What stands where an entry points is no unit: the entry, and the way through the file."""
+        """The bytes to which an entry refers are no unit; the entry and the file are named."""
         self.patch_at(self.extension(0), 60, b"\x00\x15")
         lines = self.expect(("consumequeue/Topic/0/", "byte 72:", "the address of a unit"),
                             (f"consumequeue_ext/Topic/0/{0:020d}", "byte 60:", "a size of 21"))
         self.assertEqual(len(lines), 2)
 
     def test_lost_file(self) -> None:
-        """It is named, and the entries that point into it are."""
+        """The file and the entries that refer to it are named."""
         self.extension(300).unlink()
         lines = self.expect((f"{300:020d}: expected a file",), ("the address of a unit",))
         self.assertEqual(len(lines), 1 + 14)
@@ -527,7 +527,7 @@ class ExtensionTests(_StoreTests):
         self.expect((f"{0:020d}", "300 bytes as the others have", "301 bytes"))
 
     def test_a_record_is_shown_with_its_unit(self) -> None:
-        """A record is shown with its unit; one without has none."""
+        """A record without a unit is shown without one."""
         files = StoreFiles(self.root)
         self.addCleanup(files.close)
         units = UnitFinder(files)
@@ -547,10 +547,10 @@ class ExtensionTests(_StoreTests):
 
 
 class FilesTests(SynchronousTestCase):
-    """Reading files that are only read."""
+    """Files that are opened for reading only."""
 
     def test_written_end_of_a_sparse_file(self) -> None:
-        """Found over holes, without reading them."""
+        """It is found without reading the holes."""
         path = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         with path.open("wb") as file:
             file.truncate(1 << 40)
@@ -561,7 +561,7 @@ class FilesTests(SynchronousTestCase):
         reader.close()
 
     def test_a_file_that_goes(self) -> None:
-        """It reads as empty and is noted."""
+        """The file counts as empty, and is noted."""
         path = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         reader = Reader()
         segments = Segments(reader, path, {0: 100}, 100)

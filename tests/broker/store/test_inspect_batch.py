@@ -1,4 +1,4 @@
-"""Checking and dumping batch queues and light queues from outside."""
+"""The check and the dump of batch queues and light queues from outside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "Batches"
 
 
 class BatchDamageTests(SynchronousTestCase):
-    """A store with one batch queue of two files, and what is wrong in it."""
+    """A store with one batch queue of two files, and damage in it."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
@@ -38,7 +38,7 @@ class BatchDamageTests(SynchronousTestCase):
         self.directory = self.root / "batchconsumequeue" / TOPIC / "0"
 
     def patch_entry(self, number: int, position: int, data: bytes) -> str:
-        """Change bytes of an entry; :returns: where, as a check says it."""
+        """Change bytes of an entry; :returns: its place, as a check prints it."""
         path = self.directory / f"{number // 5 * 230:020d}"
         at = number % 5 * BATCH_ENTRY_SIZE + position
         with path.open("r+b") as file:
@@ -55,13 +55,13 @@ class BatchDamageTests(SynchronousTestCase):
         self.assertGreaterEqual(report.problems, len(lines))
 
     def test_a_whole_batch_store_has_no_finding(self) -> None:
-        """Nothing is wrong; entries and files are counted."""
+        """There is no finding, and entries and files are counted."""
         lines, report = check(self.root)
         self.assertEqual((lines, report.problems, report.notes), ([], 0, []))
         self.assertEqual((report.counts["queue entries"], report.counts["queue files"]), (8, 2))
 
     def test_a_batch_store_of_apaches_broker_is_sound(self) -> None:
-        """Nothing is wrong in a store of Apache's."""
+        """A store of Apache's has no finding."""
         root = self.root / "golden"
         shutil.copytree(GOLDEN, root)
         lines, report = check(root)
@@ -69,7 +69,7 @@ class BatchDamageTests(SynchronousTestCase):
         self.assertEqual(report.counts["queue entries"], 15 + 9 + 9 + 3 + 8 + 7)
 
     def test_each_field(self) -> None:
-        """Each is named with its place."""
+        """Each damage is named with its place."""
         record = self.records[2]
         for name, position, size, wanted in (
             ("size", 8, 4, record.size), ("tag's code", 12, 8, 0),
@@ -91,7 +91,7 @@ class BatchDamageTests(SynchronousTestCase):
             f"found the entry of the record at {self.records[4].physical_offset}")
 
     def test_entries_of_nothing(self) -> None:
-        """One that points behind the log's last record."""
+        """An entry refers to a position after the last record."""
         end = self.records[-1].next_offset
         where = self.patch_entry(8, 0, BATCH_ENTRY.pack(end, 99, 0, 1, 18, 1, -1, 0))
         lines, _ = check(self.root)
@@ -99,7 +99,7 @@ class BatchDamageTests(SynchronousTestCase):
         self.assertIn(f"{where}expected an entry of {TOPIC}-0, found place {end}", lines[0])
 
     def test_missing_entries(self) -> None:
-        """The end of the queue is gone."""
+        """The end of the queue is missing."""
         (self.directory / f"{230:020d}").unlink()
         place = self.records[5].physical_offset
         self.expect(
@@ -108,7 +108,7 @@ class BatchDamageTests(SynchronousTestCase):
             f"commitlog/{0:020d} byte {place}: the same 2 more times behind it")
 
     def test_a_topic_made_again(self) -> None:
-        """Records of the queue that was deleted are no mistake."""
+        """Records of the deleted queue are no finding."""
         self.box = self.box._again().open()
         self.box.store.delete_topic(TOPIC)
         self.box.append(inner_batch(TOPIC, [b"a", b"b"]))
@@ -117,7 +117,7 @@ class BatchDamageTests(SynchronousTestCase):
         self.assertEqual((lines, report.counts["records of deleted queues"]), ([], 8))
 
     def test_a_batch_that_counts_wrong(self) -> None:
-        """INNER_NUM against the body."""
+        """The property INNER_NUM differs from the body."""
         path = self.root / "commitlog" / f"{0:020d}"
         data = path.read_bytes()
         at = data.index(b"INNER_NUM\x01") + 10
@@ -129,7 +129,7 @@ class BatchDamageTests(SynchronousTestCase):
         self.assertIn(f"{where}expected INNER_NUM 3, found 4", lines)
 
     def test_dump_shows_the_messages(self) -> None:
-        """Each with its own offset."""
+        """Each message is shown with its own offset."""
         data = (self.root / "commitlog" / f"{0:020d}").read_bytes()
         record = decode_record(data, self.records[4].physical_offset)
         shown = json.loads(as_json(0, record, True))

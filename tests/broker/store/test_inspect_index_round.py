@@ -1,4 +1,4 @@
-"""Checking an index file whose flush a kill ended, after Apache's broker went on with it."""
+"""The check of an index file after a kill during a flush and more rounds of Apache's broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEFT, AGAIN = 2 * WHOLE - 1, 2 * ALL + 1
 
 
 class UnfinishedRoundTests(SynchronousTestCase):
-    """Items of the round are there twice, and slots lead to the first of them or pass them."""
+    """Items of the round exist twice, and slots refer to the first of them or skip them."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
@@ -44,7 +44,7 @@ class UnfinishedRoundTests(SynchronousTestCase):
         self.path = next((self.root / "index").iterdir())
 
     def open(self) -> IndexFile:
-        """The file as it is, with nothing repaired, as Apache's broker opens it."""
+        """Open the unrepaired file as Apache's broker does."""
         file = IndexFile(RealDisk(), str(self.path), SLOTS, ITEMS)
         self.addCleanup(file.close)
         if self.path.exists():
@@ -59,7 +59,7 @@ class UnfinishedRoundTests(SynchronousTestCase):
                               record.store_timestamp)
 
     def flush(self, file: IndexFile, *, slots: bool = True, header: bool = True) -> None:
-        """A round, or what a kill left of it."""
+        """Run a round, or the part of it before a kill."""
         file.begin_round()
         file.write_items()
         file.write_count()
@@ -100,7 +100,7 @@ class UnfinishedRoundTests(SynchronousTestCase):
         return ITEM.unpack_from(self.path.read_bytes(), self.item_position(number))
 
     def first_items(self, begin: int, end: int) -> int:
-        """How many items of a range were the first in their slots."""
+        """Return how many items of a range were the first in their slots."""
         return sum(self.item(number)[3] == 0 for number in range(begin, end))
 
     def test_whole_whether_slots_lead_to_the_items_that_were_left_or_pass_them(self) -> None:
@@ -112,7 +112,7 @@ class UnfinishedRoundTests(SynchronousTestCase):
             self.assertEqual(report.counts["index items"], AGAIN - 1 + 2 * (ALL - WHOLE + 1))
 
     def test_slots_are_counted_as_far_as_can_be_known(self) -> None:
-        """Those whose first item was left may be counted or not; no others may be missing."""
+        """Slots whose first item was left over may be counted or not; no others may be missing."""
         self.go_on(slots=True)
         begin_ms, end_ms, begin, end, found, count = self.header()
         used = self.first_items(1, AGAIN)
@@ -125,7 +125,7 @@ class UnfinishedRoundTests(SynchronousTestCase):
             self.assertEqual(lines == [], is_right, msg=f"{number}: {lines}")
 
     def test_slots_and_chains_that_pass_other_items(self) -> None:
-        """An item that was not left must be in the chain of its slot."""
+        """An item that was not left over must be in the chain of its slot."""
         self.go_on(slots=False)
         number, item = next(
             (number, item) for number in range(AGAIN, self.header()[5])
@@ -144,7 +144,7 @@ class UnfinishedRoundTests(SynchronousTestCase):
         self.assertTrue(any(f"slot {slot}:" in line for line in lines), msg=f"{lines}")
 
     def test_places_that_go_back_to_none_that_was_there(self) -> None:
-        """A damaged place is no sign of a kill: the chains behind it are checked as ever."""
+        """Damage is no sign of a kill, so the chains are checked as usual."""
         self.patch_at(self.item_position(2 * ALL) + 4, (17).to_bytes(8, "big"))
         begin_ms, end_ms, begin, _, used, count = self.header()
         self.patch_at(0, HEADER.pack(begin_ms, end_ms, begin, 17, used - 1, count))

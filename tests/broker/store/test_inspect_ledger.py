@@ -1,4 +1,4 @@
-"""Checking a ledger from outside: whole ones of two projects, and each kind of damage named."""
+"""The check of a ledger from outside: whole ones of both projects, and each kind of damage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DiskBox(LedgerBox):
 
     @classmethod
     def at(cls, root: Path) -> DiskBox:
-        """Open a store in a folder, whose ledger is that of the member ``n0``."""
+        """Open a store in a folder, with the ledger of the member ``n0``."""
         cls.folder = f"{root}/dledger-{ID}"
         return cls(RealDisk(), small_settings(
             str(root), mapped_file_size_commit_log=FILE_SIZE)).open()
@@ -61,7 +61,7 @@ class LedgerCheckTests(SynchronousTestCase):
                                     keys=f"k{number}"))
 
     def patch_at(self, part: str, position: int, data: bytes) -> None:
-        """Overwrite bytes of log (``data``) or index."""
+        """Overwrite bytes of the log (``data``) or of the index."""
         size = FILE_SIZE if part == "data" else LedgerBox.index_file_size
         start = position - position % size
         with (self.root / f"dledger-{ID}/{part}/{start:020d}").open("r+b") as file:
@@ -79,7 +79,7 @@ class LedgerCheckTests(SynchronousTestCase):
         return lines
 
     def test_a_whole_ledger(self) -> None:
-        """Nothing is reported, and entries, units and the two small files are told."""
+        """There is no finding; entries, units and the two small files are reported."""
         lines, report = check(self.root)
         self.assertEqual(lines, [])
         counts = report.counts
@@ -91,7 +91,7 @@ class LedgerCheckTests(SynchronousTestCase):
             f"{COUNT + 1}; term 2, vote: n0"])
 
     def test_the_stores_of_apaches_brokers(self) -> None:
-        """They are whole, after a clean stop and after a kill; 5.5.0 also indexes tags."""
+        """They have no finding after a clean stop and after a kill; 5.5.0 also indexes tags."""
         for version, state in CASES:
             root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
             unpack(version, state, root)
@@ -101,7 +101,7 @@ class LedgerCheckTests(SynchronousTestCase):
             self.assertEqual(report.counts["index units"], report.counts["entries"])
 
     def test_a_damaged_head(self) -> None:
-        """Each field of a head is compared; the record behind it, and all others, are found."""
+        """Each field of a head is compared; the record after it, and all others, are found."""
         entry = self.entries[50]
         file, at = entry.position // FILE_SIZE * FILE_SIZE, entry.position % FILE_SIZE
         for field, value, expected, found in (
@@ -130,7 +130,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.expect("the CRC", "another body")
 
     def test_an_entry_of_zeros(self) -> None:
-        """The walk goes on at the next entry."""
+        """The walk continues at the next entry."""
         entry = self.entries[60]
         self.patch_at("data", entry.position, bytes(48 + len(entry.body)))
         lines, report = check(self.root)
@@ -147,7 +147,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.expect(f"a blank record of {rest} bytes", f"one of {rest - 1}")
 
     def test_a_wrong_unit(self) -> None:
-        """A unit that is not that of its entry, or is missing, is named with both."""
+        """A unit that differs from its entry, or is missing, is named with both values."""
         self.patch_at("index", 30 * UNIT_SIZE + 4, (5).to_bytes(8, "big"))
         self.expect(f"index/{0:020d} byte {30 * UNIT_SIZE}", "the unit of entry 30",
                     "entry 30:", "bytes at 5")
@@ -155,7 +155,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.expect("the unit of entry 30", "no unit")
 
     def test_a_missing_file(self) -> None:
-        """A file of the log, or of the index, that is not there is named."""
+        """A missing file of the log or of the index is named."""
         index = self.root / f"dledger-{ID}/index"
         last = sorted(index.iterdir())[-1]
         last.rename(index / "away")
@@ -184,7 +184,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.expect("checkpoint: expected a line committedIndex=NUMBER")
 
     def test_what_a_cut_left_over(self) -> None:
-        """Old entries behind the end, which Apache's member leaves there, are no damage."""
+        """Old entries after the end, which Apache's member leaves there, are no damage."""
         entry = self.entries[-2]
         data = b"".join(path.read_bytes() for path in
                         sorted((self.root / f"dledger-{ID}/data").glob("0*")))
@@ -201,7 +201,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.assertEqual(report.counts["entries"], COUNT + 2)
 
     def test_a_dump_shows_index_and_term(self) -> None:
-        """Each record comes with its entry, found by key, by place, and in order."""
+        """Each record is shown with its entry, by key, by position, and in order."""
         files = StoreFiles(self.root)
         self.addCleanup(files.close)
         report = Report(self.root, self.fail, 10)
@@ -219,7 +219,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.assertEqual([files.entry_of(place) for place, _ in by_key], [(8, 1), (54, 2)])
 
     def test_which_ledger(self) -> None:
-        """The only one is found; of several one must be named; an empty folder is no other log."""
+        """A single ledger is found; of several, one must be named; an empty folder is no log."""
         (self.root / "commitlog").mkdir()
         self.assertEqual(check(self.root)[0], [])
         (self.root / "dledger-n1/data").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Files of plugins in ``store check`` and ``dump``: what a check gets, and a plugin's faults."""
+"""Files of plugins in ``store check`` and ``dump``, and the faults of plugins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from twistmq.protocol.errors import StoreDamaged
 
 
 class Remembers:
-    """A check that remembers what it was given; ``at`` says where it raises what."""
+    """A check that records its input; ``at`` says where it raises an error."""
 
     def __init__(self, store: StoreFiles, at: Mapping[str, BaseException]) -> None:
         self.places: list[int] = []
@@ -44,7 +44,7 @@ class Remembers:
 
 
 class PluginFilesTests(SynchronousTestCase):
-    """Files that plugins keep."""
+    """The files of plugins."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
@@ -73,7 +73,7 @@ class PluginFilesTests(SynchronousTestCase):
         return lines, made
 
     def test_what_it_gets(self) -> None:
-        """It is made before the log's end is fixed, gets every record, and is told of the end."""
+        """It is created before the end of the log is fixed, gets every record, and then the end."""
         lines, checks = self.check()
         self.assertEqual(lines, [])
         for each in checks:
@@ -82,7 +82,7 @@ class PluginFilesTests(SynchronousTestCase):
             self.assertFalse(each.log_was_fixed)
 
     def test_a_plugin_that_raises_is_named_and_asked_no_more(self) -> None:
-        """One that raises is named and asked no more; the others are, and the store is."""
+        """It is named and no longer called; the other checks and the store continue."""
         for where, error in (("made", ZeroDivisionError("no")), ("record", KeyError("x")),
                              ("finish", SystemExit(3))):
             lines, checks = self.check(**{where: error})
@@ -93,12 +93,12 @@ class PluginFilesTests(SynchronousTestCase):
                 self.assertEqual((len(checks[0].places), checks[0].finished), (3, 0))
 
     def test_a_disk_error_ends_the_check(self) -> None:
-        """What the disk says is no fault of a plugin: the check ends."""
+        """An error of the disk is not the fault of a plugin, so the check ends."""
         for error in (OSError("broken"), StoreDamaged("torn")):
             self.assertRaises(type(error), self.check, record=error)
 
     def test_rows_before_a_plugins_exception_are_printed(self) -> None:
-        """What is listed before a plugin raises is printed; then it is named."""
+        """The rows before the error are printed; then the plugin is named."""
         def rows(store: StoreFiles, wanted: Wanted, report: Report) -> Iterator[dict[str, Any]]:
             yield {"topic": wanted.topic}
             raise ZeroDivisionError("no")
@@ -115,7 +115,7 @@ class PluginFilesTests(SynchronousTestCase):
 
 
 class JsonFileTests(SynchronousTestCase):
-    """check_json_file."""
+    """The function check_json_file."""
 
     def test_whole_missing_empty_and_cut_files_are_told_apart(self) -> None:
         """Whole, gone, empty with and without a backup, cut."""

@@ -1,4 +1,4 @@
-"""Light queues: offsets, entries, failures, crashes."""
+"""Light queues: their offsets, entries, failures and crashes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from twistmq.protocol.record import (
 
 
 def named(*names: str, topic: str = "Parent", **fields: object) -> MessageRecord:
-    """A message that names light queues, by what follows the prefix."""
+    """Return a message that names light queues, without their prefix."""
     text = ",".join(f"%LMQ%{name}" for name in names)
     return message(topic, properties=format_properties(
         {"UNIQ_KEY": "u", INNER_MULTI_DISPATCH: text}), **fields)  # type: ignore[arg-type]
 
 
 def offsets_of(record: MessageRecord) -> str | None:
-    """What the broker gave it."""
+    """Return the offsets that the broker assigned."""
     return parse_properties(record.properties).get(INNER_MULTI_QUEUE_OFFSET)
 
 
@@ -49,7 +49,7 @@ class LightTestCase(SynchronousTestCase):
                             max_lmq_consume_queue_num=5).open()
 
     def places(self, name: str) -> list[int]:
-        """Places in the log of what a light queue has."""
+        """Return the positions of the messages of a light queue in the log."""
         found: list[int] = []
         topic, offset, store = f"%LMQ%{name}", 0, self.box.store
         while offset < store.queues.max_offset(topic, 0):
@@ -61,10 +61,10 @@ class LightTestCase(SynchronousTestCase):
 
 
 class EntryTests(LightTestCase):
-    """One record in several queues."""
+    """One record is in several queues."""
 
     def test_offsets_and_entries(self) -> None:
-        """Each queue counts by itself; the record's own queue has it too."""
+        """Each queue has its own offsets; the record's own queue has it too."""
         records = [named("a"), named("a", "b"), message("Parent"), named("b"), named("b", "a")]
         self.box.append(*records)
         self.assertEqual([offsets_of(each) for each in records], ["0", "1,0", None, "1", "2,2"])
@@ -77,14 +77,14 @@ class EntryTests(LightTestCase):
         self.assertEqual(stored.properties_map()[INNER_MULTI_QUEUE_OFFSET], "2,2")
 
     def test_a_name_that_comes_twice(self) -> None:
-        """It is one queue, which has the record once."""
+        """The queue has the record once."""
         records = [named("a", "a", "b"), named("a")]
         self.box.append(*records)
         self.assertEqual([offsets_of(each) for each in records], ["0,0,0", "1"])
         self.assertEqual(self.places("a"), [each.physical_offset for each in records])
 
     def test_what_the_sender_says_of_offsets(self) -> None:
-        """Does not count."""
+        """The offsets of the sender are ignored."""
         record = message("Parent", properties=format_properties(
             {INNER_MULTI_QUEUE_OFFSET: "70", INNER_MULTI_DISPATCH: "%LMQ%a"}))
         self.box.append(record)
@@ -104,14 +104,14 @@ class EntryTests(LightTestCase):
         self.assertIsNone(self.box.store.queues.find("%LMQ%a", 0))
 
     def test_own_messages_of_a_light_topic(self) -> None:
-        """Come between the others, in the order of the log."""
+        """They are between the others, in the order of the log."""
         records = [named("a"), message("%LMQ%a"), named("a"), message("%LMQ%a")]
         self.box.append(*records)
         self.assertEqual(self.places("a"), [each.physical_offset for each in records])
         self.assertEqual([records[1].queue_offset, records[3].queue_offset], [1, 3])
 
     def test_a_pull_waiting_on_a_light_queue_is_woken(self) -> None:
-        """Who waits for a light queue is told, as of a message of its own."""
+        """The pull is woken as by a message of its own queue."""
         arrived: list[tuple[str, int, int]] = []
         self.box.store.dispatch.on_arrival.append(lambda records: arrived.extend(
             (each.topic, each.queue_id, each.queue_offset) for each in records))
@@ -119,7 +119,7 @@ class EntryTests(LightTestCase):
         self.assertEqual(arrived, [("Parent", 3, 0), ("%LMQ%a", 0, 0), ("%LMQ%b", 0, 0)])
 
     def test_switched_off(self) -> None:
-        """Nothing is given, and what there is stays."""
+        """No offsets are assigned, and existing ones remain."""
         self.box.append(named("a"), named("a"))
         self.box.store.queues.write_all()
         for changes in ({"enable_lmq": False}, {"enable_multi_dispatch": False}):
@@ -132,12 +132,12 @@ class EntryTests(LightTestCase):
 
 
 class RefusedTests(LightTestCase):
-    """A record that is refused takes no offset."""
+    """A refused record uses no offset."""
 
     disk_type = FaultyDisk
 
     def test_names_that_cannot_be(self) -> None:
-        """Without the prefix, or with what no directory is called."""
+        """The prefix is missing, or the name is not valid for a directory."""
         for text in ("a", "%LMQ%a,b", "%LMQ%a,,%LMQ%b", "%LMQ%a/b", "%LMQ%" + "x" * 251):
             record = message("Parent", properties=format_properties({INNER_MULTI_DISPATCH: text}))
             self.assertRaises(MessageIllegal, self.box.append, named("a"), record)
@@ -146,7 +146,7 @@ class RefusedTests(LightTestCase):
         self.assertEqual((offsets_of(record), record.queue_offset), ("0", 0))
 
     def test_empty_names(self) -> None:
-        """At the end they do not count, alone they are none."""
+        """At the end they are ignored, and alone they are refused."""
         records = [message("Parent", properties=format_properties({INNER_MULTI_DISPATCH: text}))
                    for text in ("%LMQ%a,", ",", " ")]
         self.box.append(*records)
@@ -179,7 +179,7 @@ class RefusedTests(LightTestCase):
         self.assertEqual(offsets_of(record), "1,0")
 
     def test_a_record_that_is_too_long(self) -> None:
-        """The same when one behind it is refused."""
+        """The same is so if a later record is refused."""
         self.assertRaises(MessageIllegal, self.box.append, named("a"),
                           message("Parent", properties="x" * 40_000))
         record = named("a")
@@ -188,7 +188,7 @@ class RefusedTests(LightTestCase):
 
 
 class RecoveryTests(LightTestCase):
-    """Stops, kills, losses of power."""
+    """Stops, kills and losses of power."""
 
     def fill(self, chance: random.Random, count: int) -> list[MessageRecord]:
         """Append messages that name some of four queues."""
@@ -196,14 +196,14 @@ class RecoveryTests(LightTestCase):
             named(*chance.sample("abcd", chance.randrange(1, 4)), queue_id=chance.randrange(2)))]
 
     def check(self, records: list[MessageRecord]) -> None:
-        """Each light queue has what it should, in order."""
+        """Check the messages of each light queue, in order."""
         for name in "abcd":
             expected = [each.physical_offset for each in records
                         if f"%LMQ%{name}" in each.properties]
             self.assertEqual(self.places(name), expected, msg=name)
 
     def test_stop_and_kill(self) -> None:
-        """Offsets go on."""
+        """The offsets continue."""
         chance = random.Random(1)
         records = self.fill(chance, 10)
         self.box = self.box.after_stop()
@@ -215,7 +215,7 @@ class RecoveryTests(LightTestCase):
         self.check(records)
 
     def test_losses_of_power(self) -> None:
-        """Whatever of the queues was lost is made again."""
+        """Lost entries of the queues are made again."""
         for seed in range(30):
             chance = random.Random(seed)
             disk = PowerLossDisk()
@@ -239,7 +239,7 @@ class RecoveryTests(LightTestCase):
                 self.check(records)
 
     def test_a_light_queue_is_lost(self) -> None:
-        """Its parent's entries alone do not make a record entered."""
+        """The entries of its parent queue do not suffice."""
         records = self.fill(random.Random(2), 10)
         self.box.store.queues.write_all()
         self.box.store.close()
@@ -250,10 +250,10 @@ class RecoveryTests(LightTestCase):
 
 
 class StoredEntryTests(SynchronousTestCase):
-    """What a stored record says."""
+    """The light queues of a stored record."""
 
     def test_light_entries(self) -> None:
-        """Only what can be."""
+        """Only valid names count."""
         def entries(names: str, offsets: str, topic: str = "T") -> list[tuple[str, int]]:
             return light_entries(topic, format_properties(
                 {INNER_MULTI_DISPATCH: names, INNER_MULTI_QUEUE_OFFSET: offsets}))

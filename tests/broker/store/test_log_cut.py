@@ -1,4 +1,4 @@
-"""Cutting the end of a running store's log, and beginning an empty one elsewhere."""
+"""The end of a running store's log is cut, or the log begins again elsewhere."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class CutTestCase(SynchronousTestCase):
         return records
 
     def found(self, box: StoreBox, key: str) -> list[bytes]:
-        """The bodies that a key finds."""
+        """Return the bodies that a key finds."""
         return [decode_record(record).body
                 for record in box.store.reader.query("TopicTest", key, 64, 0, 2**62)[0]]
 
     def hold_threads(self) -> list[tuple[Callable[[], None], Deferred[None]]]:
-        """Let the jobs of threads wait; :returns: each, and what says that it is done."""
+        """Hold the jobs of threads; :returns: each, with the function that ends it."""
         held: list[tuple[Callable[[], None], Deferred[None]]] = []
 
         def hold(job: Callable[[], None]) -> Deferred[None]:
@@ -78,7 +78,7 @@ class CutTests(CutTestCase):
     """A store with some files, cut at each of its records."""
 
     def test_queues_and_index_end_with_the_log(self) -> None:
-        """Cut at any record, they have what is before it, and what is appended then."""
+        """After a cut at any record they have the entries before it, and later those after it."""
         for count in (39, 30, 17, 16, 15, 3, 1, 0):
             box = self.box = self.make_box()
             self.records = self.fill(box, 40)
@@ -93,7 +93,7 @@ class CutTests(CutTestCase):
             self.assertHolds(box, [*kept, *more])
 
     def test_it_is_so_after_a_stop_and_after_a_kill(self) -> None:
-        """At once, and when all was flushed before."""
+        """This is so at once, and also if everything was flushed before."""
         for again in ("after_stop", "after_kill"):
             for flushed in (False, True):
                 box = self.make_box()
@@ -115,7 +115,7 @@ class CutTests(CutTestCase):
                 self.assertHolds(reopen(), [*records[:18], *more])
 
     def test_a_place_where_no_record_begins_is_refused(self) -> None:
-        """Nothing is cut then."""
+        """Nothing is cut."""
         end = self.box.store.commit_log.max_offset
         for place, text in ((self.records[5].physical_offset + 1, "no record begins at"),
                             (-1, "cannot end at -1"), (end + 1, f"cannot end at {end + 1}")):
@@ -124,7 +124,7 @@ class CutTests(CutTestCase):
         self.assertHolds(self.box, self.records)
 
     def test_what_replicas_agreed_to_is_not_cut(self) -> None:
-        """What is behind it is."""
+        """Data after it can be cut."""
         store = self.box.store
         agreed = self.records[20].next_offset
         store.dispatch.advance_confirm_offset(agreed)
@@ -138,7 +138,7 @@ class CutTests(CutTestCase):
         self.assertEqual(store.commit_log.max_offset, agreed)
 
     def test_a_half_record_is_cut_and_what_follows_survives(self) -> None:
-        """A replica that becomes master loses nothing that it acknowledges then."""
+        """A replica that becomes master then loses no message that it acknowledges."""
         data = b"".join(self.box.store.raw.read(at, FILE_SIZE) for at in range(0, 12_000, 4096))
         chance = random.Random(1)
         for end in [chance.randrange(len(data)) for _ in range(40)]:
@@ -154,7 +154,7 @@ class CutTests(CutTestCase):
             self.assertHolds(box.after_kill(), [*whole, *more])
 
     def test_a_cut_waits_for_syncs_that_run(self) -> None:
-        """Meanwhile nothing is stored; a stop waits for it."""
+        """In the meantime nothing is stored, and a stop waits for the cut."""
         held = self.hold_threads()
         store = self.box.store
         self.box.step(70_000, 5)
@@ -179,7 +179,7 @@ class CutTests(CutTestCase):
         self.assertHolds(self.box._again().open(), self.records[:9])
 
     def test_who_waits_for_a_cut_does_not_end_it(self) -> None:
-        """Such as a slave that stops to follow: half a cut would be left."""
+        """If a slave stopped to follow, half a cut would remain."""
         held = self.hold_threads()
         store, place = self.box.store, self.records[9].physical_offset
         cut = store.log_cut.truncate(place)
@@ -196,7 +196,7 @@ class CutTests(CutTestCase):
         self.fill(self.box, 1)
 
     def test_a_file_that_was_made_ahead_is_removed(self) -> None:
-        """Else there would be a gap between the files."""
+        """Otherwise there would be a gap between the files."""
         box = StoreBox(mapped_file_size_commit_log=FILE_SIZE, max_index_num=16,
                        warm_maped_file_enable=True).open()
         self.records = self.fill(box, 40)
@@ -206,7 +206,7 @@ class CutTests(CutTestCase):
         self.assertHolds(box.after_kill(), self.records[:3])
 
     def test_a_cut_that_fails_ends_the_storing_of_messages(self) -> None:
-        """The next start repairs what was done in part."""
+        """The next start completes the cut."""
         for path in ("/store/checkpoint", "/store/consumequeue", "/store/commitlog"):
             disk = PowerLossDisk()
             box = self.make_box(disk)
@@ -251,7 +251,7 @@ class CutTests(CutTestCase):
                 self.assertEqual(each.bodies(queue_id=queue_id), [r.body for r in of_queue])
 
     def test_a_log_that_was_emptied_begins_at_a_place(self) -> None:
-        """It is given up whole, as a replica that is too far behind does; a kill may follow."""
+        """The whole log is dropped, as by a replica that is too far behind; a kill may follow."""
         store = self.box.store
         self.box.step(70_000, 200)
         refused = self.failureResultOf(store.log_cut.start_at(8 * FILE_SIZE), StoreError)
@@ -271,7 +271,7 @@ class CutTests(CutTestCase):
 
 
 class UndispatchedCutTests(CutTestCase):
-    """The end of a log whose last records are not dispatched is cut."""
+    """Only the log is cut if its last records are not dispatched."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -325,7 +325,7 @@ class UndispatchedCutTests(CutTestCase):
         self.assertEqual(box.bodies("%LMQ%a"), [b"1", b"2", b"4"])
 
     def test_what_is_readable_or_confirmed_is_not_cut(self) -> None:
-        """Neither is a place where no record begins an end of the log."""
+        """A position where no record begins is refused as well."""
         store, first = self.box.store, self.unread[0]
         end = store.commit_log.max_offset
         for place in (self.records[-1].physical_offset, first.physical_offset + 1, end + 1):
@@ -336,7 +336,7 @@ class UndispatchedCutTests(CutTestCase):
         self.assertEqual(store.commit_log.max_offset, end)
 
     def test_it_waits_for_the_sync_that_runs_and_no_more(self) -> None:
-        """Nothing is stored meanwhile, and more may be confirmed; waits for the flush then end."""
+        """In the meantime nothing is stored, and confirmations continue; then waits end."""
         store, jobs = self.box.store, []
 
         def run_sync(job: Callable[[], object], done: Callable[[None], None]) -> None:
@@ -364,7 +364,7 @@ class UndispatchedCutTests(CutTestCase):
         self.assertEqual(store.commit_log.max_offset, cut.physical_offset)
 
     def test_a_wait_for_the_flush_of_a_record_that_is_cut_fails(self) -> None:
-        """The record is neither durable nor late: it does not exist."""
+        """The record is neither durable nor late, because it no longer exists."""
         store = self.box.store
         self.patch(store.flush, "_run_sync", lambda job, done: None)
         self.patch(store.flush, "wait_for_sync", lambda: None)
@@ -376,7 +376,7 @@ class UndispatchedCutTests(CutTestCase):
         self.failureResultOf(cut, StoreCut)
 
     def test_a_cut_at_once(self) -> None:
-        """Offsets continue after the records that wait, and progress goes back as well."""
+        """Offsets continue after the waiting records, and the progress goes back, too."""
         store, ends = self.box.store, []
         store.log_cut.on_cut.append(lambda: ends.append(store.commit_log.max_offset))
         place = self.unread[7].physical_offset

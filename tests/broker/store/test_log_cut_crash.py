@@ -1,4 +1,4 @@
-"""The end of the process, or of the power, at every change of the disk while a log is cut."""
+"""The process or the power fails at every change of the disk during a cut of the log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from twistmq.protocol.record import MessageRecord, decode_record
 
 
 class EveryChangeTests(EveryChangeCase):
-    """The process, or the power, ends at every change of the disk while a log is cut."""
+    """A failure at every change of the disk during a cut."""
 
     told = ("before", "after", "is_cut")
 
     def begin(self) -> None:
-        """A broker whose log has three files; the first ones are flushed."""
+        """Create a broker whose log has three files, of which the first ones are flushed."""
         self.disk = PowerLossDisk()
         self.box = self.open()
         self.before: list[MessageRecord] = []
@@ -57,7 +57,7 @@ class EveryChangeTests(EveryChangeCase):
         self.steps(70_000)
 
     def look(self, end: str) -> int:
-        """All that was kept and acknowledged is there, in log, queue and index alike."""
+        """Check that log, queue and index have everything that was kept and acknowledged."""
         if end != "no end":
             self.box = self.open()
         kept = self.bodies()
@@ -79,28 +79,28 @@ class EveryChangeTests(EveryChangeCase):
         return int(not self.is_cut and len(kept) < len(self.before) + len(more))
 
     def bodies(self) -> list[bytes]:
-        """The bodies in the queue."""
+        """Return the bodies in the queue."""
         store = self.box.kernel.store
         return [decode_record(record).body
                 for offset in range(store.queues.max_offset("T", 0))
                 for record in store.get_message("T", 0, offset, 1).messages]
 
     def found(self, key: str) -> list[bytes]:
-        """The bodies that a key finds."""
+        """Return the bodies that a key finds."""
         return [decode_record(record).body
                 for record in self.box.kernel.store.reader.query("T", key, 64, 0, 2**62)[0]]
 
     def test_a_kill(self) -> None:
-        """A kill at each change."""
+        """The process is killed at each change."""
         self.killed_at_every_change()
 
     def test_a_loss_of_power(self) -> None:
-        """A loss of power at each change."""
+        """The power fails at each change."""
         self.cut_at_every_change()
 
 
 class UndispatchedTests(EveryChangeTests):
-    """The same when only the log has to be cut, because replicas did not confirm its end."""
+    """The same if only the log has to be cut, because replicas did not confirm its end."""
 
     def append(self, to: list[MessageRecord], count: int, text: str) -> None:
         """Append messages; of the first ones, eight are confirmed, and all of the others."""
@@ -125,10 +125,10 @@ class UndispatchedTests(EveryChangeTests):
 
 
 class RemovedIndexFileTests(EveryChangeTests):
-    """A removed index file may come back after a loss of power."""
+    """A deleted index file may reappear after a loss of power."""
 
     def live(self) -> None:
-        """Cut, and append what has room in the last index file that is left."""
+        """Cut, and append what fits into the last remaining index file."""
         self.steps(70_000)
         index = self.box.kernel.store.index
         assert index is not None
@@ -141,7 +141,7 @@ class RemovedIndexFileTests(EveryChangeTests):
             self.steps(70_000)
 
     def test_a_loss_of_power(self) -> None:
-        """It does not come back once the checkpoint says that the index is durable."""
+        """It does not reappear once the checkpoint says that the index is durable."""
         self.begin()
         self.live()
         disk, after = self.disk, self.after

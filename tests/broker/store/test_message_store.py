@@ -1,4 +1,4 @@
-"""The store as a whole: append, confirm, flush, stop, full disks, many queues."""
+"""The store as a whole: appends, confirmation, flushes, stops, full disks, many queues."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ from twistmq.protocol.record import (
 
 
 class AppendTests(SynchronousTestCase):
-    """append."""
+    """The method append."""
 
     def setUp(self) -> None:
-        """A store on a disk that can fail."""
+        """Create a store on a disk that can fail."""
         self.disk = FaultyDisk()
         self.box = StoreBox(self.disk, mapped_file_size_commit_log=2000).open()
         self.store = self.box.store
 
     def test_readable_at_once(self) -> None:
-        """By queue, by key and by place, before anything is flushed."""
+        """A message is found by queue, key and position before it is flushed."""
         records = self.box.append(message(body=b"a", keys="k"), message(body=b"b", keys="k"))
         self.assertEqual(self.box.bodies(), [b"a", b"b"])
         self.assertEqual(len(self.store.reader.query("TopicTest", "k", 9, 0, 2**62)[0]), 2)
@@ -41,13 +41,13 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(self.store.commit_log.max_offset, records[1].next_offset)
 
     def test_look_message_where_none_starts(self) -> None:
-        """Ids of clients may name any place."""
+        """The ids of clients may contain any position."""
         self.box.append(message())
         for place in (-1, 1, 50, self.store.commit_log.max_offset, 10**15):
             self.assertIsNone(self.store.look_message(place))
 
     def test_fills_records_in(self) -> None:
-        """Places, sizes, time."""
+        """The positions, sizes and times of the records are set."""
         (record,) = self.box.append(message())
         stored = (record.queue_offset, record.physical_offset, record.size, record.next_offset)
         self.assertEqual(stored, (0, 0, 105, 105))
@@ -76,7 +76,7 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(self.store.commit_log.max_offset, 0)
 
     def test_over_several_files_in_one_append(self) -> None:
-        """Over several files in one append."""
+        """One append may go over several files."""
         records = self.box.append(*[message(body=bytes([n]) * 300) for n in range(20)])
         self.assertEqual(len(self.disk.list_directory("/store/commitlog")), 5)
         self.assertEqual(self.box.bodies(), [bytes([n]) * 300 for n in range(20)])
@@ -84,7 +84,7 @@ class AppendTests(SynchronousTestCase):
             self.assertLessEqual(record.physical_offset % 2000 + record.size, 2000 - 8)
 
     def test_listeners_get_dispatched_records_and_entered_queues(self) -> None:
-        """All that is dispatched; and what entered a queue."""
+        """Listeners get all dispatched records, and the queues that got entries."""
         dispatched: list[Sequence[MessageRecord]] = []
         arrived: list[Sequence[MessageRecord]] = []
         self.store.dispatch.on_dispatch.append(dispatched.append)
@@ -97,14 +97,14 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual([list(each) for each in arrived], [[whole]])
 
     def test_arrival_is_readable(self) -> None:
-        """A listener finds what it is told of."""
+        """A listener can read the message of which it is informed."""
         bodies: list[bytes] = []
         self.store.dispatch.on_arrival.append(lambda records: bodies.extend(self.box.bodies()))
         self.box.append(message(body=b"x"))
         self.assertEqual(bodies, [b"x"])
 
     def test_dispatch_filter(self) -> None:
-        """What it hides takes no offset, after a kill too."""
+        """A filtered record uses no offset, also after a kill."""
 
         def hide(record: MessageRecord) -> bool:
             return record.body != b"hidden"
@@ -119,7 +119,7 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(box.bodies(), [b"a", b"b"])
 
     def test_illegal_record_takes_nothing(self) -> None:
-        """Not its batch's offsets either; the next append is as if it had not been."""
+        """The offsets of its batch are not used either; the next append is unaffected."""
         error = self.assertRaises(
             MessageIllegal, self.store.append, [message(), message(properties="x" * 40_000)]
         )
@@ -145,7 +145,7 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(self.box.after_kill().bodies(), [b"a", b"b"])
 
     def test_refused_append_does_not_come_back(self) -> None:
-        """A kill after a full disk finds nothing of what was refused."""
+        """A kill after a full disk finds none of the refused records."""
         for room in range(0, 400, 23):
             self.setUp()
             self.box.append(message(body=b"a"))
@@ -164,13 +164,13 @@ class AppendTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), [b"a"])
 
     def test_queues_that_cannot_be_written_refuse_at_last(self) -> None:
-        """Memory is bounded."""
+        """The memory of queues that cannot be written is limited."""
         self.box.append(message(body=b"a"))
         self.store.queues.tail_bytes = 1 << 30
         self.assertRaises(StoreFull, self.store.append, [message()])
 
     def test_not_writable(self) -> None:
-        """A slave, and a store that does not run."""
+        """The store of a slave, and one that does not run, accept no appends."""
         self.store.writable = False
         self.assertRaises(StoreClosed, self.store.append, [message()])
         self.store.writable = True
@@ -180,7 +180,7 @@ class AppendTests(SynchronousTestCase):
         self.assertRaises(StoreClosed, self.store.raw.append, 0, b"")
 
     def test_put_and_failed(self) -> None:
-        """Put and failed."""
+        """The time, size and failure of each append are counted."""
         self.box.append(message(), message())
         self.assertRaises(MessageIllegal, self.store.append, [message(properties="x" * 40_000)])
         info = self.store.runtime_info()
@@ -192,7 +192,7 @@ class AppendTests(SynchronousTestCase):
 
 
 class FlushTests(SynchronousTestCase):
-    """flushed and flush_step."""
+    """The methods flushed and flush_step."""
 
     def setUp(self) -> None:
         """A store under SYNC_FLUSH with a thread the test runs."""
@@ -208,7 +208,7 @@ class FlushTests(SynchronousTestCase):
         return done
 
     def test_group_commit(self) -> None:
-        """Appends of one turn share a sync."""
+        """The appends of one turn share a sync."""
         waits = []
         for _ in range(5):
             (record,) = self.box.append(message())
@@ -226,7 +226,7 @@ class FlushTests(SynchronousTestCase):
         self.assertIsNone(self.box.store.flush.flushed(self.box.store.commit_log.max_offset))
 
     def test_failed_sync_ends_writing(self) -> None:
-        """Waits fail, appends are refused, reads go on, the mark of a crash stays."""
+        """Waits fail, appends are refused, reads continue, and the mark of a crash remains."""
         (record,) = self.box.append(message(body=b"a"))
         wait = self.box.store.flush.flushed(record.next_offset)
         assert wait is not None
@@ -239,17 +239,17 @@ class FlushTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_async_flush_by_steps(self) -> None:
-        """Half a second, and four pages or ten seconds."""
+        """Flushes follow after half a second with four pages, and after ten seconds."""
         self.box.append(message(body=bytes(20_000)))
         self.box.step(500)
         self.assertEqual(len(self.jobs), 1)
 
 
 class LifeTests(SynchronousTestCase):
-    """load, start, stop."""
+    """The methods load, start and stop."""
 
     def test_the_abort_file_is_there_while_the_store_runs(self) -> None:
-        """The abort file is there while the store runs; lock and checkpoint stay."""
+        """The abort file exists while the store runs; lock and checkpoint remain."""
         box = StoreBox().open()
         self.assertEqual(box.disk.read_file("/store/abort"), b"4711")
         box.append(message())
@@ -259,7 +259,7 @@ class LifeTests(SynchronousTestCase):
         self.assertEqual(box.disk.file_size("/store/checkpoint"), 4096)
 
     def test_a_second_store_is_refused_and_disturbs_nothing(self) -> None:
-        """A second store is refused and disturbs nothing."""
+        """A second store is refused and does not affect the first one."""
         box = StoreBox().open()
         box.append(message(body=b"a"))
         other = StoreBox(box.disk)
@@ -282,7 +282,7 @@ class LifeTests(SynchronousTestCase):
         self.assertEqual(box._again().open().bodies(), [b"a"])
 
     def test_stop_with_a_full_disk(self) -> None:
-        """Nothing is lost: the next start looks closely."""
+        """Nothing is lost, because the next start recovers as after a crash."""
         disk = FaultyDisk()
         box = StoreBox(disk).open()
         box.append(message(body=b"a"))
@@ -293,7 +293,7 @@ class LifeTests(SynchronousTestCase):
         self.assertEqual(box._again().open().bodies(), [b"a"])
 
     def test_stop_waits_for_threads(self) -> None:
-        """The log is flushed before the stop is done."""
+        """The log is flushed before the stop ends."""
         box = StoreBox().open()
         jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
 
@@ -323,20 +323,20 @@ class LifeTests(SynchronousTestCase):
         StoreBox(box.disk).open()
 
     def test_config_files(self) -> None:
-        """In the config directory, by name."""
+        """The files are in the config directory, by name."""
         box = StoreBox().open()
         box.store.config_file("topics.json").save("{}")
         self.assertEqual(box.disk.read_file("/store/config/topics.json"), b"{}")
 
     def test_unwritable_directory(self) -> None:
-        """The error says which."""
+        """The error names the directory."""
         box = StoreBox(RealDisk(), StoreSettings("/proc/store"))
         error = self.assertRaises(StoreError, box.store.load)
         self.assertIn("/proc/store", str(error))
 
 
 class QueuesTests(SynchronousTestCase):
-    """Many queues, and topics that are deleted."""
+    """Many queues, and deleted topics."""
 
     def test_a_thousand_queues(self) -> None:
         """All are found again after a stop and after a kill."""
@@ -356,7 +356,7 @@ class QueuesTests(SynchronousTestCase):
                 self.assertEqual(box.bodies(f"T{number}", number % 4), [b"a", b"b"])
 
     def test_delete_topic(self) -> None:
-        """Its queues are gone; its messages stay findable by place and key."""
+        """Its queues are deleted; its messages are still found by position and key."""
         box = StoreBox().open()
         box.append(message(body=b"a", keys="k"), message("Other"))
         box.step(60_000)
@@ -370,7 +370,7 @@ class QueuesTests(SynchronousTestCase):
         self.assertEqual(box.after_stop().bodies(), [b"b"])
 
     def test_entries_as_they_are(self) -> None:
-        """Entries as they are, no more than wanted, none outside of the queue."""
+        """Entries are returned unchanged, up to the requested number, within the queue."""
         box = StoreBox().open()
         records = box.append(*(message(body=bytes(size), tag="t") for size in (1, 2, 3)))
         expected = [(record.physical_offset, record.next_offset - record.physical_offset,
@@ -384,7 +384,7 @@ class QueuesTests(SynchronousTestCase):
         self.assertEqual(entries("nothing", 0, 0, 9), [])
 
     def test_offsets_of_unknown_queues(self) -> None:
-        """Zero, and asking makes no queue."""
+        """The offset is zero, and no queue is created."""
         store = StoreBox().open().store
         self.assertEqual(store.queues.min_offset("T", 0), 0)
         self.assertEqual(store.queues.max_offset("T", 0), 0)
@@ -431,7 +431,7 @@ class RealDiskStoreTests(SynchronousTestCase):
         self.assertIn(f"{names[2]} has 65537 bytes, but the settings require 65536", str(error))
 
     def test_default_lengths(self) -> None:
-        """A new store's files have Apache's lengths and take next to no room."""
+        """The files of a new store have Apache's lengths and use almost no room."""
         root = os.path.abspath(self.mktemp())
         box = StoreBox(RealDisk(), StoreSettings(root)).open()
         box.append(message(keys="k"))

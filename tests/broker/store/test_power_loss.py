@@ -1,4 +1,4 @@
-"""What a store promised is there after a loss of power; each case was once found by simulation."""
+"""Confirmed data survives a loss of power; the simulation once found each of these cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = "/store/commitlog"
 
 
 class LoseAll(random.Random):
-    """The worst luck: nothing that was not synced is kept."""
+    """The worst case: all data that was not synced is lost."""
 
     def random(self) -> float:
         return 0.99
@@ -32,7 +32,7 @@ class LoseAll(random.Random):
 
 
 class PowerLossTests(SynchronousTestCase):
-    """A store on a disk that forgets."""
+    """A store on a disk that loses data."""
 
     def setUp(self) -> None:
         self.disk = PowerLossDisk()
@@ -64,7 +64,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box._again().open().bodies(), bodies)
 
     def test_messages_before_a_kill(self) -> None:
-        """What a killed process wrote into several files is durable when later messages are."""
+        """The files that a killed process wrote are durable when later messages are."""
         bodies = self.sent(20, 300)
         self.box = self.box.after_kill()
         log = self.box.store.commit_log
@@ -75,7 +75,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_file_of_a_refused_message(self) -> None:
-        """Its name is as durable as the message that goes into it after a clean stop."""
+        """Its name is as durable as the next message in it after a clean stop."""
         self.disk.room_bytes = 50
         self.assertRaises(StoreFull, self.sent, 1)
         self.disk.room_bytes = None
@@ -88,7 +88,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_stop_after_a_sync_failed(self) -> None:
-        """It is not clean: no later sync says that the messages are there."""
+        """The stop is not clean, because no later sync can confirm the messages."""
         self.sent(1)
         self.disk.fail_sync_in = 1
         self.box.step(11_000)
@@ -99,7 +99,7 @@ class PowerLossTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError, StoreError)
 
     def test_stop_after_a_failed_write(self) -> None:
-        """What it left is gone for good, though nothing else has to be synced."""
+        """The remains are removed durably, even if no other data must be synced."""
         self.disk.room_bytes = 50
         self.assertRaises(StoreFull, self.sent, 1)
         self.disk.room_bytes = None
@@ -108,7 +108,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual((contents.pending, any(contents.durable)), ([], False))
 
     def test_entries_before_a_kill(self) -> None:
-        """They are synced again before the checkpoint says that they are durable."""
+        """They are synced again before the checkpoint counts them as durable."""
         bodies = self.sent(30, 100)
         self.box.store.queues.write_all()
         self.box = self.box.after_kill()
@@ -120,7 +120,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_queue_file_of_a_kill(self) -> None:
-        """One that a process made and did not come to fill has a durable name when it counts."""
+        """A file that a process created and did not fill has a durable name when it counts."""
         bodies = self.sent(20)
         # Recovery begins behind them, and looks at no entry of this queue.
         for _ in range(2):
@@ -136,7 +136,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_a_hole_in_any_file_of_a_queue(self) -> None:
-        """Not only in the last three."""
+        """The hole need not be in the last three files."""
         bodies = self.sent(26) * 4
         for _ in range(3):
             self.sent(26)
@@ -147,7 +147,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box._again().open().bodies(), bodies)
 
     def test_entries_of_lost_messages(self) -> None:
-        """They are dropped, and do not stand for other messages later."""
+        """They are dropped, and do not refer to other messages later."""
         self.sent(2)
         self.flushed()
         self.sent(3, 50)
@@ -160,7 +160,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_queue_files_that_recovery_removed(self) -> None:
-        """They do not come back after a kill, when the next process would believe them."""
+        """They do not reappear after a kill, when the next process would trust them."""
         for other in ((), (message("Other"),)):
             # Without any message that is durable the log has no file.
             if other:
@@ -178,7 +178,7 @@ class PowerLossTests(SynchronousTestCase):
             self.box = self.box._again().open()
 
     def test_dies_while_it_cuts_the_log(self) -> None:
-        """The files that are left have no gap, and the store opens again."""
+        """The remaining files have no gap, and the store opens again."""
         self.sent(20, 300)
         self.box.store.close()
         self.disk.open_file(segment_path(LOG, 2000)).write_at(4, bytes(4))
@@ -193,7 +193,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(len(self.box._again().open().bodies()), 4)
 
     def test_removed_files_stay_removed(self) -> None:
-        """Those behind the log's end do not come back when it has grown into them again."""
+        """They do not reappear when the log has grown to their positions again."""
         self.sent(20, 300)
         self.flushed()
         self.box.store.close()
@@ -206,7 +206,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(len(self.disk.list_directory(LOG)), 1)
 
     def test_files_of_another_past(self) -> None:
-        """A file that was cut away does not come back as if it were the next one."""
+        """A file that was cut off does not reappear as the next one."""
         self.sent(20, 300)
         self.flushed()
         self.box.store.close()
@@ -219,7 +219,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_stop_after_entries_were_lost(self) -> None:
-        """They are written again by the stop, which is clean, and outlive a loss of power."""
+        """The stop writes them again, is clean, and they survive a loss of power."""
         bodies = self.sent(5)
         self.box.store.queues.write_all()
         self.disk.fail_sync_in = 1
@@ -231,7 +231,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_stop_while_entries_are_lost(self) -> None:
-        """It is not clean: the next start looks closely."""
+        """The stop is not clean, so the next start recovers as after a crash."""
         bodies = self.sent(5)
         self.flushed()
         self.box.store.queues.write_all()
@@ -246,7 +246,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_entries_are_written_again(self) -> None:
-        """Then they outlive a loss of power, as those of a sync that did not fail."""
+        """They then survive a loss of power, as those of a successful sync."""
         bodies = self.sent(5)
         self.flushed()
         self.disk.fail_sync_in = 1
@@ -262,7 +262,7 @@ class PowerLossTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_stop_waits_for_the_sync_before(self) -> None:
-        """The stop is clean when that of the last minute is done as well."""
+        """The stop is clean when the sync of the last minute has ended as well."""
         bodies = self.sent(5)
         self.flushed()
         held: list[tuple[Callable[[], None], Deferred[None]]] = []
@@ -283,7 +283,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_keys_of_lost_messages(self) -> None:
-        """The index is never ahead of the log, whose lost places other messages take."""
+        """The index is never ahead of the log, whose lost positions get other messages."""
         self.box.store.flush.flush_due = lambda now_ms: None  # type: ignore[method-assign]
         bodies = self.sent(5)
         self.box.step(11_000, 20)
@@ -304,7 +304,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(len(records), 5)
 
     def test_index_file_of_a_kill(self) -> None:
-        """One that a process made and did not come to sync has a durable name when it counts."""
+        """A file that a process created and did not sync has a durable name when it counts."""
         self.sent(5)
         self.box.in_thread = lambda job: Deferred()
         self.box.step(11_000, 20)
@@ -315,7 +315,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(len(self.disk.list_directory("/store/index")), 1)
 
     def test_half_messages_have_no_entries(self) -> None:
-        """Their queue offset is no offset, and drops nothing."""
+        """Their queue offset does not count, and drops no entries."""
         bodies = self.sent(5)
         self.box.append(message(body=b"half", sys_flag=4))
         self.box.store.queues.write_all()
@@ -324,7 +324,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.store.queues.tail_bytes, 0, "no entry is made again")
 
     def test_filtered_messages_have_no_entries(self) -> None:
-        """The same for messages that the filter keeps out of their queues."""
+        """The same is true for messages that the filter keeps out of their queues."""
         self.box.store.dispatch.filter = lambda record: record.body != b"out"
         bodies = self.sent(3)
         self.box.append(message(body=b"out"))
@@ -336,7 +336,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(box.store.queues.tail_bytes, 0, "no entry is made again")
 
     def test_keys_after_a_stop(self) -> None:
-        """The index's last header is durable as well."""
+        """The last header of the index is durable as well."""
         self.sent(5)
         self.successResultOf(self.box.store.stop())
         self.lose()

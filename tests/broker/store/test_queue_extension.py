@@ -1,4 +1,4 @@
-"""Extensions of queues: written beside the entries, found again, kept in order."""
+"""The extensions of queues: they are written with the entries, found, and kept in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Tests(SynchronousTestCase):
         self.box = self.make()
 
     def make(self, **changes: Any) -> StoreBox:
-        """A store with extensions."""
+        """Create a store with extensions."""
         return StoreBox(self.disk, **{
             "enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": FILE_SIZE,
             **changes}).open()
@@ -43,12 +43,12 @@ class _Tests(SynchronousTestCase):
         return records
 
     def flush(self) -> None:
-        """Let all be written."""
+        """Flush everything."""
         self.box.step(61_000, 3)
         self.assertEqual(self.box.store.queues.tail_bytes, 0)
 
     def codes(self) -> list[int]:
-        """What the queue's entries have for codes, as they are."""
+        """Return the codes in the queue's entries."""
         entries = self.box.store.queues.extended_entries
         queue = self.box.store.queues.find("TopicTest", 0)
         assert queue is not None
@@ -59,7 +59,7 @@ class _Tests(SynchronousTestCase):
         return found
 
     def pulled(self, tag: str, offset: int = 0) -> list[bytes]:
-        """Bodies a consumer of one tag gets."""
+        """Return the bodies that a consumer of one tag gets."""
         result = self.box.store.get_message(
             "TopicTest", 0, offset, 32, TagFilter(frozenset({java_string_hash(tag)})))
         return [decode_record(record).body for record in result.messages]
@@ -78,10 +78,10 @@ class _Tests(SynchronousTestCase):
 
 
 class WritingTests(_Tests):
-    """Units are made with entries."""
+    """The units are made with the entries."""
 
     def test_each_entry_points_at_its_unit_and_full_files_end_with_a_mark(self) -> None:
-        """Each entry points at its unit; a full file ends with a mark."""
+        """Each entry has the address of its unit; a full file ends with a mark."""
         records = self.send(*"abcdefg")
         self.flush()
         entries = list(ENTRY.iter_unpack(self.disk.read_file(f"{QUEUE}/{0:020d}")))[:7]
@@ -94,7 +94,7 @@ class WritingTests(_Tests):
             for tag, record in zip("abcdefg", records, strict=True)])
 
     def test_without_the_setting_there_is_no_unit_and_no_directory(self) -> None:
-        """Without the setting there is neither a unit nor a directory, and nobody looks."""
+        """Without the setting there is neither a unit nor a directory."""
         self.box = self.make(root="/off", enable_consume_queue_ext=False)
         self.send("a")
         self.flush()
@@ -103,13 +103,13 @@ class WritingTests(_Tests):
         self.assertIsNone(self.box.store.queues.files.extensions)
 
     def test_no_entry(self) -> None:
-        """A half message has no entry, and no unit."""
+        """A half message has no entry and no unit."""
         self.box.append(message(sys_flag=4), message(tag="a"))
         self.flush()
         self.assertEqual([unit.tags_code for unit in self.units()], [ord("a")])
 
     def test_each_records_bitmap_reaches_the_filters(self) -> None:
-        """Somebody gives the bitmap of each record, and filters are told it."""
+        """A plugin gives the bitmap of each record, and filters get it."""
         self.box.store.dispatch.make_bitmap = (
             lambda record: record.body * 3 if record.body != b"c" else None)
         self.send("a", "bb", "c")
@@ -129,14 +129,14 @@ class WritingTests(_Tests):
         self.assertEqual(told, [(start, b"aaa"), (start + 1, b"bbbbbb"), (start + 2, None)])
 
     def test_bitmap_that_does_not_fit(self) -> None:
-        """The entry keeps the tag's hash."""
+        """The entry keeps the hash of the tag."""
         self.box.store.dispatch.make_bitmap = lambda record: bytes(FILE_SIZE)
         self.send("a", "b")
         self.assertEqual(self.codes(), [ord("a"), ord("b")])
         self.assertEqual(self.pulled("b"), [b"b"])
 
     def test_full_disk(self) -> None:
-        """What cannot be written waits, and is written when there is room."""
+        """Units that cannot be written wait until there is room."""
         assert isinstance(self.disk, FaultyDisk)
         self.send(*"abcdefg")
         self.disk.room_bytes = 30
@@ -149,7 +149,7 @@ class WritingTests(_Tests):
         self.assertEqual([unit.tags_code for unit in self.units()], list(b"abcdefg"))
 
     def test_units_are_written_first(self) -> None:
-        """Whenever a process is killed, no entry on disk points at nothing."""
+        """After a kill at any time, no entry on disk has the address of a missing unit."""
         self.disk = PowerLossDisk()
         for cut_in in range(1, 12):
             self.box = self.make(root=f"/{cut_in}")
@@ -174,10 +174,10 @@ class WritingTests(_Tests):
 
 
 class ReadingTests(_Tests):
-    """Codes are found through addresses."""
+    """The codes are found by addresses."""
 
     def test_consumers_get_their_tags_from_memory_and_from_files(self) -> None:
-        """Consumers get their tags from memory and from files, also in part written."""
+        """Consumers get their tags from memory and from files, also if they are partly written."""
         self.send(*"abcab")
         self.assertEqual(self.pulled("a"), [b"a", b"a"])
         self.flush()
@@ -186,7 +186,7 @@ class ReadingTests(_Tests):
         self.assertEqual(self.pulled("c", 3), [b"c"])
 
     def test_a_read_gets_codes_or_entries_with_units(self) -> None:
-        """Who asks for entries gets codes, or entry and unit."""
+        """A caller gets codes, or entries with their units."""
         record, = self.send("a")
         store = self.box.store
         self.assertEqual(store.queues.entries("TopicTest", 0, 0, 9),
@@ -213,7 +213,7 @@ class ReadingTests(_Tests):
         self.assertEqual(self.pulled("x", 7), [b"x"])
 
     def test_one_lost_file(self) -> None:
-        """The file behind which nothing is left is made again, so that files have no gap."""
+        """The files after a missing one remain, and an empty file closes the gap."""
         self.send(*"abcdefg")
         self.box.store.stop()
         self.disk.remove(f"{EXTENSION}/{FILE_SIZE:020d}")
@@ -225,10 +225,10 @@ class ReadingTests(_Tests):
 
 
 class RestartTests(_Tests):
-    """Stops, kills and switching it on and off."""
+    """Stops and kills, and changes of the setting."""
 
     def test_goes_on(self) -> None:
-        """Units follow each other, whatever ended the store."""
+        """New units follow the old ones, however the store ended."""
         for number in range(12):
             self.send(f"{number}")
             if number % 2:
@@ -239,7 +239,7 @@ class RestartTests(_Tests):
                          [java_string_hash(f"{number}") for number in range(12)])
 
     def test_switched_on_and_off(self) -> None:
-        """Entries with and without units stand in one queue, and both are found."""
+        """One queue has entries with and without units, and both are found."""
         for number, switch in enumerate((False, True, False, True, True)):
             self.box.store.stop()
             self.box = self.make(enable_consume_queue_ext=switch)
@@ -250,7 +250,7 @@ class RestartTests(_Tests):
                          [False] * 2 + [True] * 2 + [False] * 2 + [True] * 4)
 
     def test_long_off(self) -> None:
-        """When none of the last entries has a unit, no unit takes the place of an old one."""
+        """If the last entries have no units, no new unit overwrites an old one."""
         self.box = self.box.after_stop(mapped_file_size_commit_log=1 << 20)
         self.send("a")
         self.box = self.box.after_stop(enable_consume_queue_ext=False)
@@ -261,7 +261,7 @@ class RestartTests(_Tests):
         self.assertEqual(self.pulled("a"), [b"a"])
 
     def test_what_a_kill_left(self) -> None:
-        """Units whose entries were not written are gone, and made again."""
+        """Units without entries are removed, and made again."""
         self.send(*"ab")
         self.flush()
         self.send(*"cde")
@@ -288,7 +288,7 @@ class RestartTests(_Tests):
             self.assertEqual([unit.tags_code for unit in self.units()], list(b"abc"))
 
     def test_queue_made_again(self) -> None:
-        """Units of a queue whose entries are gone are made anew from their beginning."""
+        """The units of a queue without entries are made again from the beginning."""
         self.send(*"abcdefg")
         self.box.store.stop()
         self.disk.remove("/store/consumequeue")
@@ -299,7 +299,7 @@ class RestartTests(_Tests):
         self.assertEqual(len(self.units()), 7)
 
     def test_other_file_size(self) -> None:
-        """A start that wants units names the file; one that does not goes on without them."""
+        """A start with units names the file; one without them ignores the file."""
         self.send(*"ab")
         self.box.store.stop()
         error = self.assertRaises(
@@ -311,10 +311,10 @@ class RestartTests(_Tests):
 
 
 class RemovalTests(_Tests):
-    """Extensions go with what they extend."""
+    """Extensions are removed with their queues."""
 
     def test_a_deleted_topics_go_at_once(self) -> None:
-        """A deleted topic's go at once; the topic begins anew."""
+        """They are removed at once; a new topic of the name begins again."""
         self.send("a")
         self.send("a", topic="Other")
         self.flush()
@@ -329,7 +329,7 @@ class RemovalTests(_Tests):
         self.assertEqual([unit.tags_code for unit in self.units()], [ord("c")])
 
     def test_files_go_whose_units_belong_to_messages_the_log_has_no_more(self) -> None:
-        """Files go whose units belong to messages the log has no more, the last one stays."""
+        """Files whose units belong to deleted messages are deleted, except the last one."""
         self.box = self.box.after_stop(mapped_file_size_commit_log=1000, file_reserved_time=0,
                                        mapped_file_size_consume_queue=60)
         self.send(*(f"{number:02}" for number in range(30)))

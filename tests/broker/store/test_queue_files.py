@@ -1,4 +1,4 @@
-"""The files of consume queues: tails written, entries read, ends found, cut."""
+"""The files of consume queues: tails are written, entries read, ends found, and files cut."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,10 +13,10 @@ FILE_SIZE = 200
 
 
 class QueueFilesTests(SynchronousTestCase):
-    """QueueFiles over a memory disk."""
+    """The class QueueFiles over a memory disk."""
 
     def setUp(self) -> None:
-        """A queue without messages."""
+        """Create a queue without messages."""
         self.disk = FaultyDisk()
         self.disk.make_directory("/cq")
         self.files = QueueFiles(self.disk, "/cq", FILE_SIZE)
@@ -29,7 +29,7 @@ class QueueFilesTests(SynchronousTestCase):
             self.queue.add(offset, offset * 100, 100, 0)
 
     def places(self, offset: int, count: int) -> list[int]:
-        """Read entries' places."""
+        """Return the positions in the entries that are read."""
         data = self.files.read(self.queue, offset, count)
         assert data is not None
         return [entry[0] for entry in ENTRY.iter_unpack(data)]
@@ -43,7 +43,7 @@ class QueueFilesTests(SynchronousTestCase):
         return self.queue
 
     def path(self, start: int) -> str:
-        """Path of a file."""
+        """Return the path of a file."""
         return f"/cq/T/0/{start:020d}"
 
     def test_writes_tails_across_files(self) -> None:
@@ -58,7 +58,7 @@ class QueueFilesTests(SynchronousTestCase):
             self.path(0), self.path(200), self.path(400), "/", "/cq", "/cq/T", "/cq/T/0"})
 
     def test_reads_file_and_memory(self) -> None:
-        """Reads go on from the file into memory, and end at a file's end."""
+        """A read continues from the file into memory, and ends at the end of a file."""
         self.add(5)
         self.files.write_tail(self.queue)
         self.add(3)
@@ -72,7 +72,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.assertIsNone(self.files.entry(self.queue, 15))
 
     def test_full_disk_keeps_entries_in_memory(self) -> None:
-        """They are read from there and written later."""
+        """They are read from memory and written later."""
         self.add(15)
         self.disk.room_bytes = 210
         self.assertRaises(StoreFull, self.files.write_tail, self.queue)
@@ -107,7 +107,7 @@ class QueueFilesTests(SynchronousTestCase):
                 self.assertEqual(queue.max_physical, count * 100)
 
     def test_recovers_the_end_of_long_files(self) -> None:
-        """So it is around the number of entries that are read at first, and those read then."""
+        """The end is found for numbers of entries around the sizes of the reads."""
         self.files = QueueFiles(self.disk, "/cq", 10_000 * 20)
         for count in (63, 64, 65, 127, 128, 129, 255, 256, 257, 1000, 4095, 4096, 4097,
                       64 + 4096, 64 + 4097, 9999, 10_000, 10_001):
@@ -118,7 +118,7 @@ class QueueFilesTests(SynchronousTestCase):
                 self.assertEqual((queue.max_offset, queue.max_physical), (count, count * 100))
 
     def test_file_is_opened_once(self) -> None:
-        """Both ends of a queue are found while its file is open: others want the room."""
+        """Both ends of a queue are found while its file is open, because open files are limited."""
         self.files = QueueFiles(self.disk, "/cq", 10_000 * 20)
         self.add(3)
         self.files.write_tail(self.queue)
@@ -133,7 +133,7 @@ class QueueFilesTests(SynchronousTestCase):
             self.assertEqual((queue.min_offset, len(opens)), (0, 1), msg=f"{thorough}")
 
     def test_place_that_is_known(self) -> None:
-        """It is that of the message now at the beginning, also behind a cut or a new beginning."""
+        """It is that of the message at the beginning, also after a cut or a new beginning."""
         self.queue.add(0, 500, 100, 0)
         self.files.correct_min_offset(self.queue, 0)
         self.files.cut(self.queue, 500)
@@ -156,7 +156,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.assertEqual(queue.min_offset, 2)
 
     def test_a_queue_without_entries_has_no_files(self) -> None:
-        """Its first message may come with any offset."""
+        """Its first message may have any offset."""
         self.add(1)
         self.files.write_tail(self.queue)
         self.disk.clear_from(self.path(0), 0)
@@ -167,7 +167,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.assertEqual(self.disk.read_file(self.path(0))[:60], FILLER * 3)
 
     def test_a_hole_ends_a_queue_after_a_crash(self) -> None:
-        """What is behind it does not come back when the hole is filled."""
+        """Entries after the hole do not reappear when it is filled."""
         self.add(25)
         self.files.write_tail(self.queue)
         file = self.disk.open_file(self.path(200))
@@ -196,7 +196,7 @@ class QueueFilesTests(SynchronousTestCase):
                     self.assertEqual(self.reload(thorough=True).max_offset, keep)
 
     def test_cut_entries_do_not_come_back(self) -> None:
-        """After a cut and one more message, a start finds no old entries behind it."""
+        """After a cut and one more message, a start finds no old entries after it."""
         self.add(9)
         self.files.write_tail(self.queue)
         self.files.cut(self.queue, 300)
@@ -231,7 +231,7 @@ class QueueFilesTests(SynchronousTestCase):
                                  msg=f"{before} {fillers} {after} {expired}")
 
     def test_all_expired(self) -> None:
-        """The queue begins where it ends, and goes on there."""
+        """The queue begins where it ends, and continues there."""
         self.add(15)
         self.files.write_tail(self.queue)
         self.files.correct_min_offset(self.queue, 1500)
@@ -240,7 +240,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.assertEqual(self.places(15, 1), [1500])
 
     def test_removes_what_cannot_be_reached(self) -> None:
-        """Files that end before the minimum, but not the last one."""
+        """Files before the minimum are deleted, but not the last one."""
         self.add(40)
         self.files.write_tail(self.queue)
         for minimum, removed, starts in ((9, [], [0, 200, 400, 600]),
@@ -263,7 +263,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.assertIn(self.path(0), str(error))
 
     def test_foreign_names_are_left_alone(self) -> None:
-        """Directories that are no queue ids are no queues."""
+        """A directory whose name is no queue id is no queue."""
         self.disk.make_directory("/cq/T/notes")
         self.assertEqual(list(self.files.load_all()), [])
 

@@ -1,4 +1,4 @@
-"""Reads of a queue: each status, each limit, filters; by key; by time."""
+"""Reads of a queue with their statuses, limits and filters; by key; by time."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -9,7 +9,7 @@ from twistmq.protocol.record import decode_record
 
 
 class TagFilter:
-    """Wants one tag hash, and only bodies that do not say no."""
+    """A filter for one tag hash that excludes bodies with "no"."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -18,17 +18,17 @@ class TagFilter:
     def match_queue_entry(
         self, tags_code: int, store_time: int | None = None, bitmap: bytes | None = None
     ) -> bool:
-        """By the entry."""
+        """Match by the entry."""
         return tags_code == self.code
 
     def match_record(self, record: bytes | memoryview) -> bool:
-        """By the record."""
+        """Match by the record."""
         self.looked_at += 1
         return decode_record(record).body != b"no"
 
 
 class LittleMemoryDisk(MemoryDisk):
-    """On a machine so small that almost everything is on disk."""
+    """A disk on a machine so small that almost everything is not in memory."""
 
     def physical_memory_bytes(self) -> int:
         """40 percent of it are 400 bytes."""
@@ -36,10 +36,10 @@ class LittleMemoryDisk(MemoryDisk):
 
 
 class GetMessageTests(SynchronousTestCase):
-    """Reading by queue offset."""
+    """Reads by queue offset."""
 
     def setUp(self) -> None:
-        """A store with small transfer limits."""
+        """Create a store with small transfer limits."""
         self.box = StoreBox(
             max_transfer_count_on_message_in_memory=5, max_transfer_count_on_message_in_disk=2
         ).open()
@@ -57,13 +57,13 @@ class GetMessageTests(SynchronousTestCase):
         self.assertEqual(found, (status, following, count, count))
 
     def test_unknown_and_empty_queue(self) -> None:
-        """Nothing was ever stored: begin at 0."""
+        """If nothing was stored, the read begins at 0."""
         self.check(self.get(0), "NO_MESSAGE_IN_QUEUE", 0)
         self.check(self.get(7), "NO_MESSAGE_IN_QUEUE", 0)
         self.assertEqual(self.box.store.queues.ids_by_topic(), {})
 
     def test_reads_before_at_and_behind_the_end_have_their_status(self) -> None:
-        """Too small, at the end, behind the end."""
+        """The status says whether the offset is too small, at the end, or after it."""
         self.box.append(*[message() for _ in range(3)])
         queue = self.box.store.queues.find("TopicTest", 0)
         assert queue is not None
@@ -77,7 +77,7 @@ class GetMessageTests(SynchronousTestCase):
         self.assertEqual((result.min_offset, result.max_offset), (1, 3))
 
     def test_records_are_verbatim(self) -> None:
-        """What is read is what is in the commit log."""
+        """The records are those of the commit log."""
         (record,) = self.box.append(message(body=b"abc", tag="t"))
         result = self.get(0)
         self.assertEqual(result.messages, [self.box.store.look_message(0)])
@@ -85,7 +85,7 @@ class GetMessageTests(SynchronousTestCase):
         self.assertEqual(decode_record(result.messages[0]).body, b"abc")
 
     def test_cost_of_a_filter(self) -> None:
-        """Of entries nobody wants so many fewer are looked at as the filter is dearer."""
+        """The more expensive the filter, the fewer unwanted entries are examined."""
         self.box.append(*[message() for _ in range(900)])
         for cost, following in ((None, 800), (1, 800), (100, 8), (1_000_000, 2)):
             wants = TagFilter(1)
@@ -95,7 +95,7 @@ class GetMessageTests(SynchronousTestCase):
             self.check(found, "NO_MATCHED_MESSAGE", following)
 
     def test_count_limits(self) -> None:
-        """What is asked for, and what the settings allow."""
+        """The limits are the requested number and that of the settings."""
         self.box.append(*[message() for _ in range(20)])
         self.check(self.get(0, 3), "FOUND", 3, 3)
         self.check(self.get(3, 32), "FOUND", 8, 5)
@@ -103,7 +103,9 @@ class GetMessageTests(SynchronousTestCase):
         self.check(self.get(0, 0), "FOUND", 1, 1)
 
     def test_count_limit_on_disk(self) -> None:
-        """Messages far behind count as on disk: fewer at a time, and a slave should serve."""
+        """Messages far behind count as being on disk: the limit is lower, and a
+        slave should serve.
+        """
         self.box = StoreBox(
             LittleMemoryDisk(),
             max_transfer_count_on_message_in_memory=5,
@@ -120,7 +122,7 @@ class GetMessageTests(SynchronousTestCase):
         self.assertFalse(result.suggest_slave)
 
     def test_in_memory(self) -> None:
-        """Only messages near the log's end are in the page cache; what is not there is not."""
+        """Only messages near the end of the log count as being in memory."""
         self.box = StoreBox(LittleMemoryDisk()).open()
         self.box.append(*[message() for _ in range(20)])
         store = self.box.store
@@ -129,7 +131,7 @@ class GetMessageTests(SynchronousTestCase):
         self.assertFalse(store.reader.is_in_memory("Other", 0, 0))
 
     def test_size_limits(self) -> None:
-        """The first message comes whatever its size; the others must fit."""
+        """The first message is returned whatever its size; the others must fit."""
         self.box.append(*[message(body=bytes(1000)) for _ in range(4)])
         self.check(self.get(0, total=2500), "FOUND", 2, 2)
         self.check(self.get(0, total=0), "FOUND", 1, 1)
@@ -138,7 +140,7 @@ class GetMessageTests(SynchronousTestCase):
         self.check(self.get(0), "FOUND", 3, 3)
 
     def test_filter_by_entry(self) -> None:
-        """Unwanted tags are skipped without being read."""
+        """Entries with other tags are skipped without a read of their records."""
         tags = ["a", "b", "a", "b", "b"]
         self.box.append(*[message(tag=tag, body=b"%d" % n) for n, tag in enumerate(tags)])
         result = self.get(0, code=ord("a"))
@@ -148,7 +150,7 @@ class GetMessageTests(SynchronousTestCase):
         self.check(self.get(3, code=ord("a")), "NO_MATCHED_MESSAGE", 5)
 
     def test_filter_by_record(self) -> None:
-        """Records that are read and not wanted are counted."""
+        """Records that are read and excluded are counted."""
         self.box.append(*[message(tag="a", body=body) for body in (b"no", b"no", b"yes", b"no")])
         result = self.get(0, code=ord("a"))
         self.check(result, "FOUND", 4, 1)
@@ -158,7 +160,7 @@ class GetMessageTests(SynchronousTestCase):
         self.check(result, "NO_MATCHED_MESSAGE", 5)
 
     def test_filter_looks_at_so_many_entries(self) -> None:
-        """16,000 bytes of entries at most, or what the count asks for, are looked at."""
+        """At most 16,000 bytes of entries, or the requested number, are examined."""
         self.box = StoreBox(mapped_file_size_consume_queue=40_000).open()
         for _ in range(10):
             self.box.append(*[message(tag="b") for _ in range(100)])
@@ -166,13 +168,13 @@ class GetMessageTests(SynchronousTestCase):
         self.check(self.get(0, 900, code=ord("a")), "NO_MATCHED_MESSAGE", 900)
 
     def test_read_ends_with_a_queue_file(self) -> None:
-        """Entries of the next file come with the next read."""
+        """The entries of the next file are returned by the next read."""
         self.box.append(*[message() for _ in range(25)])
         self.box.step(60_000)
         self.check(self.get(18), "FOUND", 20, 2)
 
     def test_queue_file_is_gone(self) -> None:
-        """The reader goes on at the next file."""
+        """The read continues at the next file."""
         self.box.append(*[message() for _ in range(45)])
         self.box.step(60_000)
         queue = self.box.store.queues.find("TopicTest", 0)
@@ -181,7 +183,7 @@ class GetMessageTests(SynchronousTestCase):
         self.check(self.get(3), "OFFSET_FOUND_NULL", 20)
 
     def test_removed_messages_are_skipped(self) -> None:
-        """Entries whose records are gone: the read goes on with the next commit-log file."""
+        """The read continues with the next commit-log file."""
         self.box = StoreBox(mapped_file_size_commit_log=1000).open()
         self.box.append(*[message(body=bytes(300)) for _ in range(6)])
         log = self.box.store.commit_log
@@ -196,7 +198,7 @@ class GetMessageTests(SynchronousTestCase):
         self.check(self.get(0), "MESSAGE_WAS_REMOVING", 6)
 
     def test_readers_in_several_files(self) -> None:
-        """A read maps the file that it begins in, whichever the last one was in."""
+        """A read maps the file in which it begins, whatever the last one used."""
         self.box = StoreBox(mapped_file_size_commit_log=1000).open()
         self.box.append(*[message(body=bytes(300)) for _ in range(6)])
         log = self.box.store.commit_log
@@ -207,7 +209,7 @@ class GetMessageTests(SynchronousTestCase):
             self.assertEqual(asked, [], offset)
 
     def test_reads_that_find_something(self) -> None:
-        """Reads that find something, those that do not, messages."""
+        """Reads with and without messages, and the messages, are counted."""
         self.box.append(message(), message())
         self.get(0)
         self.get(2)
@@ -215,24 +217,24 @@ class GetMessageTests(SynchronousTestCase):
         self.assertEqual((stats.get_found, stats.get_miss, stats.transferred), (1, 1, 2))
 
     def test_status_names(self) -> None:
-        """All of Apache's, and no other."""
+        """All statuses of Apache exist, and no others."""
         self.assertEqual(len(GetMessageStatus), 10)
 
 
 class QueryTests(SynchronousTestCase):
-    """Reading by key."""
+    """Reads by key."""
 
     def setUp(self) -> None:
         """A store with a hash table so small that hashes collide."""
         self.box = StoreBox(max_hash_slot_num=1, max_index_num=1000).open()
 
     def query(self, key: str, count: int = 32, topic: str = "TopicTest") -> list[bytes]:
-        """Bodies of what is found."""
+        """Return the bodies of the messages that are found."""
         records, _, _ = self.box.store.reader.query(topic, key, count, 0, 2**62)
         return [decode_record(record).body for record in records]
 
     def test_by_key_and_unique_key(self) -> None:
-        """The oldest first, each once."""
+        """The oldest message is first, and each is returned once."""
         self.box.append(
             message(body=b"0", keys="k1 k2", unique_key="U0"),
             message(body=b"1", keys="k2", unique_key="U1"),
@@ -244,13 +246,13 @@ class QueryTests(SynchronousTestCase):
         self.assertEqual(self.query("k3"), [])
 
     def test_equal_hashes_are_told_apart(self) -> None:
-        """"Aa" and "BB" have one Java hash."""
+        """"Aa" and "BB" have the same hash in Java."""
         self.box.append(message(body=b"0", keys="Aa"), message(body=b"1", keys="BB"))
         self.assertEqual(self.query("Aa"), [b"0"])
         self.assertEqual(self.query("BB"), [b"1"])
 
     def test_key_said_twice(self) -> None:
-        """A message is found once."""
+        """A message with the same key twice is found once."""
         self.box.append(message(body=b"0", keys="k k"))
         self.assertEqual(self.query("k"), [b"0"])
 
@@ -278,7 +280,7 @@ class QueryTests(SynchronousTestCase):
                                      [] if distance else [number], (key, distance))
 
     def test_index_position(self) -> None:
-        """How far the index is, for the reply's header."""
+        """The header of the response has the progress of the index."""
         self.assertEqual(self.box.store.reader.query("T", "k", 1, 0, 2**62), ([], 0, 0))
         records = self.box.append(message(keys="k"), message(keys="k"))
         _, timestamp, place = self.box.store.reader.query("T", "k", 1, 0, 2**62)
@@ -292,7 +294,7 @@ class QueryTests(SynchronousTestCase):
 
 
 class TimeTests(SynchronousTestCase):
-    """Reading by time."""
+    """Reads by time."""
 
     def setUp(self) -> None:
         """Messages at 10, 20, 20, 20, 40 s, in two queue files."""
@@ -303,7 +305,9 @@ class TimeTests(SynchronousTestCase):
         self.box.step(60_000)
 
     def test_lower_and_upper(self) -> None:
-        """First at or after, last at or before."""
+        """The lower boundary is the first at or after the time, the upper the last
+        at or before it.
+        """
         cases = [(0, 0, 0), (10, 0, 0), (15, 1, 0), (20, 1, 3), (30, 4, 3), (40, 4, 4), (50, 5, 4)]
         for second, lower, upper in cases:
             find = self.box.store.reader.offset_by_time
@@ -311,14 +315,14 @@ class TimeTests(SynchronousTestCase):
             self.assertEqual(find("TopicTest", 0, second * 1000, "upper"), upper, msg=second)
 
     def test_unknown_queue(self) -> None:
-        """Offset 0, no times."""
+        """The offset is 0, and there are no times."""
         store = self.box.store
         self.assertEqual(store.reader.offset_by_time("Other", 0, 1), 0)
         self.assertEqual(store.reader.store_time("Other", 0, 0), -1)
         self.assertEqual(store.reader.earliest_store_time("Other", 0), -1)
 
     def test_store_times(self) -> None:
-        """Of one message, of the queue's first, of the log's first."""
+        """The times of a message, of the first of the queue, and of the first of the log."""
         store = self.box.store
         self.assertEqual([store.reader.store_time("TopicTest", 0, n) for n in (-1, 0, 4, 5)],
                          [-1, 10_000, 40_000, -1])
@@ -330,7 +334,7 @@ class TimeTests(SynchronousTestCase):
         self.assertEqual(store.reader.offset_by_time("TopicTest", 0, 0, "upper"), 2)
 
     def test_a_queues_message_in_the_commit_log(self) -> None:
-        """A queue's message in the commit log."""
+        """The position of a queue's message in the commit log is found."""
         store = self.box.store
         self.assertEqual(store.queues.commit_log_offset("TopicTest", 0, 0), 0)
         self.assertGreater(store.queues.commit_log_offset("TopicTest", 0, 1), 0)

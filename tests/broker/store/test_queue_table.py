@@ -16,7 +16,7 @@ from twistmq.protocol.errors import MessageIllegal
 
 
 class ThreadedDisk(FaultyDisk):
-    """A disk on which several syncs at a time are worth it, and that counts those."""
+    """A disk on which simultaneous syncs are useful, and which counts them."""
 
     syncs_at_once = 4
 
@@ -33,10 +33,10 @@ class ThreadedDisk(FaultyDisk):
 
 
 class QueueSyncTests(SynchronousTestCase):
-    """QueueSync."""
+    """The class QueueSync."""
 
     def test_many_at_a_time(self) -> None:
-        """Syncs of many paths run together; the one that fails is told and stays to be synced."""
+        """Syncs of many paths run together; one that fails is reported and remains to be synced."""
         disk = ThreadedDisk()
         paths = {f"/cq/{number}" for number in range(16)}
         job = QueueSync(disk, set(paths))
@@ -48,7 +48,7 @@ class QueueSyncTests(SynchronousTestCase):
         self.assertEqual(job.paths, {"/cq/3"})
 
     def test_threads_take_many_paths_at_a_time(self) -> None:
-        """Threads take many paths at a time; each that fails is told."""
+        """A thread syncs many paths; each failure is reported."""
         jobs: list[ThreadPoolExecutor] = []
 
         class Pool(ThreadPoolExecutor):
@@ -76,10 +76,10 @@ class QueueSyncTests(SynchronousTestCase):
 
 
 class QueueTableTests(SynchronousTestCase):
-    """QueueTable over a memory disk."""
+    """The class QueueTable over a memory disk."""
 
     def setUp(self) -> None:
-        """A table without queues."""
+        """Create a table without queues."""
         self.disk = FaultyDisk()
         self.disk.make_directory("/cq")
         self.table = QueueTable(self.disk, "/cq", 200, "/batch", 230)
@@ -94,7 +94,7 @@ class QueueTableTests(SynchronousTestCase):
         self.table.tail_bytes += 20 * count
 
     def test_refuses_names_that_are_no_directories(self) -> None:
-        """A topic can neither leave the store's directory nor be too long for it."""
+        """The name of a topic can neither leave the directory of the store nor be too long."""
         for topic in ("", ".", "..", "../x", "a/b", "a\0b", "x" * 256, "é" * 128, "\ud800"):
             self.assertRaises(MessageIllegal, self.table.make, topic, 0)
         self.assertRaises(MessageIllegal, self.table.make, "T", -1)
@@ -102,7 +102,7 @@ class QueueTableTests(SynchronousTestCase):
         self.table.make("%RETRY%" + "x" * 248, 0)
 
     def test_more_queues_may_have_more_in_memory(self) -> None:
-        """A write of few entries takes as long as one of many; there is a bound over all."""
+        """The total of entries in memory is limited, and a write of few entries costs as much."""
         for count, enough in ((1, 4 << 20), (20_000, 8_000_000), (60_000, 16 << 20)):
             self.table.dirty = dict.fromkeys(ConsumeQueue("T", number) for number in range(count))
             self.table.tail_bytes = enough - 1
@@ -126,7 +126,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual((self.disk.sync_count, self.table.files.unsynced), (5 * 3 + 2, set()))
 
     def test_writes_where_there_is_much(self) -> None:
-        """Queues with few entries are left out; deleted ones are passed over."""
+        """Queues with few entries are left out; deleted ones are skipped."""
         for number in range(5):
             self.add(f"T{number}", number + 1)
         self.table.begin_writing(60)
@@ -136,7 +136,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual(self.table.tail_bytes, 60)
 
     def test_full_disk_in_mid_step(self) -> None:
-        """What was written is done; the rest waits and is counted."""
+        """The entries that were written are done; the others wait and are counted."""
         for number in range(3):
             self.add(f"T{number}", 2)
         self.disk.room_bytes = 60
@@ -149,7 +149,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual(self.table.tail_bytes, 0)
 
     def test_every_queue_is_found_again_with_its_numbers(self) -> None:
-        """Every queue is found again with its numbers."""
+        """Every queue is found again with its bounds."""
         self.add("A", 3)
         self.add("A", 5, queue_id=7)
         self.add("B", 12)
@@ -163,7 +163,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual((furthest.topic, furthest.max_physical), ("B", 120))
 
     def test_cut_counts_what_leaves_memory(self) -> None:
-        """Only queues that go behind the place are touched."""
+        """Only queues with entries after the position change."""
         self.add("A", 3)
         self.add("B", 12)
         self.table.cut(50)
@@ -171,12 +171,12 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual(self.table.tail_bytes, 160)
 
     def test_a_queues_topic_is_the_string_of_other_tables(self) -> None:
-        """The sender of the first message has no say in that."""
+        """The object of the first sender does not matter."""
         name = "".join(["Topic", "OfTheTable"])
         self.assertIs(self.table.make(name, 0).topic, sys.intern("TopicOfTheTable"))
 
     def test_who_keeps_a_queue_sees_that_it_was_deleted(self) -> None:
-        """With its topic, or alone."""
+        """The topic or the single queue was deleted."""
         self.add("A", 1)
         self.add("A", 1, queue_id=7)
         self.add("B", 1)
@@ -187,7 +187,7 @@ class QueueTableTests(SynchronousTestCase):
         self.assertEqual([queue.is_removed for queue in kept], [True, True, False])
 
     def test_queues_of_a_topic_share_its_name_as_records_have_it(self) -> None:
-        """Those that are found on disk as well."""
+        """This is also so for queues that are found on disk."""
         self.add("A", 1)
         self.add("A", 1, queue_id=7)
         self.table.write_all()
@@ -213,7 +213,7 @@ class QueueTableTests(SynchronousTestCase):
         sync()
 
     def test_the_queue_is_empty_and_goes_on_at_the_offset(self) -> None:
-        """The queue is empty and goes on at the offset, on disk too."""
+        """The queue is empty and continues at the offset, on disk as well."""
         self.add("A", 12)
         self.table.write_all()
         self.add("A", 2)

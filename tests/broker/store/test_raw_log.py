@@ -1,4 +1,4 @@
-"""The commit log as bytes: appends of another broker's log, and reads."""
+"""The commit log as bytes: appends from another broker's log, and reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE_SIZE = 4096
 
 
 def master_box(count: int = 40) -> StoreBox:
-    """A store whose log has several files."""
+    """Return a store whose log has several files."""
     box = StoreBox(mapped_file_size_commit_log=FILE_SIZE).open()
     for number in range(count):
         box.append(message(body=b"%d" % number * 90, keys=f"k{number}", queue_id=number % 2))
@@ -56,7 +56,7 @@ class RawAppendTests(SynchronousTestCase):
                 continue
 
     def test_an_append_makes_nothing_readable_by_itself(self) -> None:
-        """Its caller acknowledges the bytes first, and dispatches them in steps then."""
+        """Its caller first acknowledges the bytes, and then dispatches them in steps."""
         seen: list[bytes] = []
         self.box.store.dispatch.on_dispatch.append(
             lambda records: seen.extend(r.body for r in records))
@@ -68,7 +68,7 @@ class RawAppendTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(queue_id=1), self.master.bodies(queue_id=1))
 
     def test_parts_of_any_size_make_the_same_store(self) -> None:
-        """Parts end anywhere, also in a head and in a blank; no line is logged about that."""
+        """Parts may end anywhere, even in a head or a blank, without a log line."""
         for size in (1, 7, 8, 91, 777, FILE_SIZE, 3 * FILE_SIZE + 5):
             self.box = StoreBox(mapped_file_size_commit_log=FILE_SIZE).open()
             self.raw = self.box.store.raw
@@ -94,7 +94,7 @@ class RawAppendTests(SynchronousTestCase):
         self.assertEqual(self.lines, [])
 
     def places(self) -> list[int]:
-        """Where the master's records begin."""
+        """Return the beginnings of the master's records."""
         store = self.master.store
         return sorted(store.queues.commit_log_offset("TopicTest", queue_id, n)
                       for queue_id in range(2) for n in range(20))
@@ -108,7 +108,7 @@ class RawAppendTests(SynchronousTestCase):
         self.assertEqual(self.box.store.commit_log.max_offset, 1000)
 
     def test_bytes_that_are_no_record_are_refused_whole(self) -> None:
-        """So are those behind whole records of the same append."""
+        """Whole records before them in the same append are refused, too."""
         good = self.bytes_of(0, self.places()[1])
         for bad in (b"GET / HTTP/1.1\r\n", bytes(8), b"\xff" * 8, b"\0\0\0\x10" + good[4:8],
                     (1 << 20).to_bytes(4, "big") + good[4:8]):
@@ -117,14 +117,14 @@ class RawAppendTests(SynchronousTestCase):
             self.assertEqual(self.box.store.commit_log.max_offset, 0)
 
     def test_a_head_that_comes_in_two_parts_is_looked_at(self) -> None:
-        """The part that is stored already, and the one that comes."""
+        """The stored part and the new one are joined for the check."""
         self.raw.append(0, self.bytes_of(0, 5))
         self.assertRaises(StoreError, self.raw.append, 5, b"\xff\xff\xff")
         self.raw.append(5, self.bytes_of(5, 200))
         self.assertEqual(self.box.store.commit_log.max_offset, 200)
 
     def test_a_log_with_files_of_another_length_is_refused_at_the_first_blank(self) -> None:
-        """Queues and index would be made of the wrong bytes behind it."""
+        """Queues and index would otherwise be made from wrong bytes."""
         self.box = StoreBox(mapped_file_size_commit_log=2 * FILE_SIZE).open()
         self.raw = self.box.store.raw
         error = self.assertRaises(StoreError, self.feed, self.end, 100)
@@ -132,7 +132,7 @@ class RawAppendTests(SynchronousTestCase):
         self.assertLess(self.box.store.commit_log.max_offset, FILE_SIZE)
 
     def test_no_record_goes_over_the_end_of_a_file(self) -> None:
-        """Nor does one end so near to it that no blank fits behind: another log has longer files.
+        """A record that ends too near to the end of a file for a blank is refused as well.
 
         Nothing of the part that it came in is stored.
         """
@@ -151,14 +151,14 @@ class RawAppendTests(SynchronousTestCase):
         self.assertEqual(box.store.commit_log.max_offset, end)
 
     def test_what_the_store_appended_itself_counts_as_whole(self) -> None:
-        """A broker that was a master goes on as a replica."""
+        """A broker that was a master continues as a replica."""
         [record] = self.box.append(message(body=b"own"))
         self.assertEqual(self.raw.whole_offset, record.next_offset)
         self.raw.append(record.next_offset, self.bytes_of(0, 20))
         self.assertEqual(self.raw.whole_offset, record.next_offset)
 
     def test_a_store_that_does_not_run_takes_no_bytes(self) -> None:
-        """Neither does one whose disk is full or has failed."""
+        """A store whose disk is full or has failed refuses bytes as well."""
         disk = FaultyDisk()
         box = StoreBox(disk, mapped_file_size_commit_log=FILE_SIZE).open()
         disk.room_bytes = 10
@@ -174,7 +174,7 @@ class RawAppendTests(SynchronousTestCase):
         self.assertRaises(StoreClosed, self.raw.append, 0, b"")
 
     def test_a_start_after_a_kill_cuts_the_half_record(self) -> None:
-        """The log goes on where the last whole one ends."""
+        """The log continues at the end of the last whole record."""
         end = self.places()[3] + 50
         for slices in (False, True):
             self.box = StoreBox(mapped_file_size_commit_log=FILE_SIZE).open()
@@ -185,7 +185,7 @@ class RawAppendTests(SynchronousTestCase):
             self.assertEqual(again.store.raw.whole_offset, self.places()[3])
 
     def test_a_read_ends_with_its_file(self) -> None:
-        """It reads what is written, the bytes behind a blank included."""
+        """The bytes after a blank are read as well."""
         raw = self.master.store.raw
         self.assertEqual(raw.file_size, FILE_SIZE)
         self.assertEqual(len(raw.read(FILE_SIZE - 10, 100)), 10)
@@ -194,7 +194,7 @@ class RawAppendTests(SynchronousTestCase):
         self.assertEqual(raw.read(5, 0), b"")
 
     def test_a_read_outside_of_the_log_is_refused(self) -> None:
-        """The text says which bytes there are."""
+        """The error has the bounds of the log."""
         for offset in (-1, self.end + 1):
             error = self.assertRaises(StoreError, self.master.store.raw.read, offset, 1)
             self.assertIn(f"bytes from 0 to {self.end}, not at {offset}", str(error))

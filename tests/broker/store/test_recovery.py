@@ -1,4 +1,4 @@
-"""Reading the log record by record, and where to start."""
+"""The log is read record by record, from a computed start."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -23,24 +23,24 @@ from twistmq.protocol.record import (
 
 
 class ScanTests(SynchronousTestCase):
-    """scan_log and where it starts."""
+    """The function scan_log and its start."""
 
     def make_log(self, bodies: list[bytes]) -> MessageStore:
-        """A store with messages."""
+        """Create a store with messages."""
         self.box = StoreBox(MemoryDisk(), mapped_file_size_commit_log=3_000_000).open()
         for body in bodies:
             self.box.append(message(body=body))
         return self.box.store
 
     def test_crosses_files_and_large_records(self) -> None:
-        """Every record is found, larger ones than a read among them."""
+        """Every record is found, even one that is larger than a read."""
         bodies = [bytes([n]) * (400_000 * n) for n in range(1, 6)] * 2
         store = self.make_log(bodies)
         found = [m.body for m in scan_log(store.commit_log, 0, store.commit_log.max_offset, True)]
         self.assertEqual(found, bodies)
 
     def test_from_any_record(self) -> None:
-        """It needs a record's beginning, not a file's."""
+        """It may begin at any record, not only at a file."""
         store = self.make_log([b"a", b"b", b"c"])
         second = store.queues.commit_log_offset("TopicTest", 0, 1)
         end = store.commit_log.max_offset
@@ -50,7 +50,7 @@ class ScanTests(SynchronousTestCase):
             list(scan_log(store.commit_log, second + 1, store.commit_log.max_offset, True)), [])
 
     def test_record_of(self) -> None:
-        """What is dispatched again is what was sent."""
+        """The dispatched record is equal to the sent one."""
         box = StoreBox().open()
         sent = message(tag="t", keys="a b", unique_key="U", queue_id=2, flag=9, reconsume_times=3)
         box.append(message(), sent)
@@ -67,7 +67,7 @@ class ScanTests(SynchronousTestCase):
         self.assertEqual(code, 77)
 
     def test_half_messages_enter_no_queue(self) -> None:
-        """Not when they are dispatched again, either."""
+        """They do not enter a queue when they are dispatched again either."""
         box = StoreBox().open()
         box.append(
             message(sys_flag=SYS_TRANSACTION_PREPARED), message(sys_flag=SYS_TRANSACTION_ROLLBACK)
@@ -76,7 +76,7 @@ class ScanTests(SynchronousTestCase):
             self.assertFalse(record_of(found, None, {}).enters_queue)
 
     def test_start_after_crash(self) -> None:
-        """The newest file whose first message checkpoint and index surely cover."""
+        """It is the newest file whose first message checkpoint and index cover."""
         disk = MemoryDisk()
         log = CommitLog(disk, "/log", 1000)
         log.load()
@@ -102,7 +102,7 @@ class ScanTests(SynchronousTestCase):
         self.assertEqual(safe, 1000)
 
     def test_start_after_a_torn_time(self) -> None:
-        """The first record of a file says when it was stored only when it is whole."""
+        """The store time of a file's first record counts only if the record is whole."""
         log = CommitLog(MemoryDisk(), "/log", 1000)
         log.load()
         for number, kept in enumerate((1000, 60)):
@@ -116,7 +116,7 @@ class ScanTests(SynchronousTestCase):
         self.assertEqual(start_after_crash(log, durable, None, False), 0)
 
     def test_torn_end(self) -> None:
-        """Only the last record may be torn; what other records end with is theirs."""
+        """Only the last record may be torn; the ends of others are their own."""
 
         def stored(properties: str, topic: str = "T") -> StoredMessage:
             return decode_record(encode_record(message(topic, properties=properties)))
@@ -133,7 +133,7 @@ class ScanTests(SynchronousTestCase):
             self.assertEqual(list(without_torn(messages, 4096, 1)), messages, "all are durable")
 
     def test_a_sector_of_zeros_in_properties_ends_the_log_before_its_record(self) -> None:
-        """A sector of zeros in properties ends the log before its record."""
+        """Such a record is torn, so the log ends before it."""
         text = "a\x01" + "x" * 1500 + "\x02"
         record = message(properties=text)
         record.physical_offset = 4096

@@ -1,4 +1,4 @@
-"""The loop that passes records which queue and index have: what it stops at, and who uses it."""
+"""The loop that skips records that queue and index have, and its use in recovery."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PassTests(SynchronousTestCase):
         self, data: bytes | None = None, check_crc: bool = True, index: IndexTail | None = None,
         made: Collection[str] = (),
     ) -> int:
-        """How many records are passed, behind some bytes of another."""
+        """Return how many records are skipped, after some bytes of another one."""
         size, store_ms = skip_indexed_records(
             b"before" + (self.data if data is None else data), 6, PLACE, check_crc, index,
             self.next_index, frozenset(made), self.queues, self.read, self.ends)
@@ -87,17 +87,17 @@ class PassTests(SynchronousTestCase):
         return count
 
     def test_each_kind_of_record_is_passed_and_queue_ends_are_known(self) -> None:
-        """Each kind is passed, and the queues' ends are known."""
+        """Records of each kind are skipped, and the ends of the queues are known."""
         self.assertEqual(self.passed(), 3)
         self.assertEqual(self.ends, {("TopicTest", 0): 43, ("l" * 130, 0): 42})
 
     def test_a_cut_record(self) -> None:
-        """One that is not in the chunk to its last byte is left."""
+        """A record that is not complete in the chunk is not skipped."""
         for missing in range(1, self.records[2].size + 1):
             self.assertEqual(self.passed(self.data[:-missing]), 2)
 
     def test_missing_index_items_are_added_in_order(self) -> None:
-        """What the index lacks is put into it, in order; what it has is not put again."""
+        """Missing items are added in order, and existing ones are not added again."""
         index = IndexTail(10, 100, lambda position, size: b"")
         self.assertEqual(self.passed(index=index), 3)
         self.assertEqual([place for _, place, _, _ in ITEM.iter_unpack(index.items)], [PLACE])
@@ -109,7 +109,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(index.count, 2)
 
     def test_index_that_is_full(self) -> None:
-        """The next file takes over."""
+        """The next index file is used."""
         record = message(keys="k1 k2  k3")
         record.properties = f"KEYS\x01k1 k2  k3\x02{UNIQ_KEY}\x01u"
         self.records.append(record)
@@ -123,7 +123,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(found, [[1, 1, 0, 0], [0, 0, 1, 1]])
 
     def test_keys_equal_those_of_a_full_property_parse(self) -> None:
-        """They are what parsing all properties finds, whatever these look like."""
+        """They are equal to those of a parser of all properties, whatever the properties are."""
         texts = (
             "", "KEYS\x01", "KEYS\x01a", "KEYS\x01a\x02", "KEYS\x01a\x02KEYS\x01b c\x02",
             "KEYS\x01a\x02KEYS\x01\x02", "XKEYS\x01a\x02", "KEYS\x01a\x02XKEYS\x01b\x02",
@@ -136,7 +136,7 @@ class PassTests(SynchronousTestCase):
                              index_keys(parse_properties(text)), msg=repr(text))
 
     def test_any_other_byte(self) -> None:
-        """No byte of a record but those without a check of any kind can be another."""
+        """A change of any byte that a check covers is noticed."""
         record = self.records[0]
         # Flag, system flag (its bits have tests of their own), times and hosts.
         unchecked = {*range(16, 20), *range(36, 84)}
@@ -147,14 +147,14 @@ class PassTests(SynchronousTestCase):
                 self.assertEqual(self.passed(bytes(damaged)), 0, msg=position)
 
     def test_crc_may_be_skipped(self) -> None:
-        """As the setting says."""
+        """The setting decides."""
         damaged = bytearray(self.data)
         damaged[88] ^= 1
         self.assertEqual(self.passed(bytes(damaged)), 0)
         self.assertEqual(self.passed(bytes(damaged), check_crc=False), 3)
 
     def test_kinds_without_an_entry(self) -> None:
-        """And those whose entry is another: recovery knows."""
+        """Records with another entry are not skipped either."""
         for flag in (SYS_TRANSACTION_PREPARED, SYS_INNER_BATCH):
             damaged = bytearray(self.data)
             struct.pack_into(">i", damaged, 36, flag)
@@ -185,7 +185,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(self.passed(), 0)
 
     def test_numbers_of_entries(self) -> None:
-        """One that may be torn is looked at more closely, and so is the address of a unit."""
+        """A code that may be torn is compared, and so is the address of a unit."""
         queue = self.queues["TopicTest"][0]
         first, entries = self.read[queue]
         for code, count in ((ADDRESS_MAX, 0), (-(1 << 63) + 1, 0), (ADDRESS_MAX + 2, 3), (0, 0),
@@ -196,7 +196,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(self.passed(made=["l" * 130]), 1, "the second has no tag")
 
     def test_missing_later_and_shorter_queues_are_handled(self) -> None:
-        """None, one that begins later, and one that ends before."""
+        """The queue is missing, begins later, or ends earlier."""
         queue = self.queues["TopicTest"][0]
         for name, value, count in (("min_offset", 41, 0), ("tail_start", 42, 2),
                                    ("max_physical", queue.max_physical - 1, 2)):
@@ -209,10 +209,10 @@ class PassTests(SynchronousTestCase):
 
 
 class RecoveryTests(SynchronousTestCase):
-    """What recovery does with it."""
+    """The use in recovery."""
 
     def test_most_records_are_not_decoded(self) -> None:
-        """Only those that queues lack, and one for each part of a queue that is read."""
+        """Only records that queues lack are decoded, and one for each read part of a queue."""
         box = StoreBox(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000)
         box.open()
         records = [box.append(message(body=b"%d" % number, keys="k"))[0] for number in range(250)]
@@ -246,7 +246,7 @@ class RecoveryTests(SynchronousTestCase):
         self.assertEqual(once_more.store.commit_log.max_offset, again.store.commit_log.max_offset)
 
     def test_a_filter_is_asked_about_each_message(self) -> None:
-        """Who has one is asked about each message."""
+        """A filter is asked about each message."""
         box = StoreBox().open()
         box.append(*[message(body=b"%d" % number) for number in range(5)])
         box.store.queues.write_all()
@@ -263,7 +263,7 @@ class RecoveryTests(SynchronousTestCase):
         self.assertEqual(set(asked), {b"%d" % number for number in range(5)})
 
     def test_record_behind_one_that_may_be_torn(self) -> None:
-        """It is not passed before the one that is held back until there is another."""
+        """The later record is not skipped before the one that waits for its successor."""
         box = StoreBox().open()
         bodies = [b"a", b"b", b"c", b"d"]
         a, *_ = box.append(*[

@@ -1,4 +1,4 @@
-"""Removing what is old."""
+"""The removal of old files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RetentionBox(StoreBox):
     """A store whose retention the test runs."""
 
     def hour(self, later: int = 0) -> str:
-        """The hour of the day it is, or will be."""
+        """Return the current hour, or that of a later time."""
         return f"{datetime.fromtimestamp((self.now_ms + later * HOUR_MS) / 1000).hour:02d}"
 
     def fill(self, files: int, topic: str = "TopicTest", **fields: Any) -> None:
@@ -70,14 +70,14 @@ class RetentionBox(StoreBox):
         return steps
 
     def log_files(self) -> list[int]:
-        """Numbers of the log's files on disk."""
+        """Return the numbers of the log's files on disk."""
         size = self.settings.mapped_file_size_commit_log
         return [int(name) // size
                 for name in self.disk.list_directory(self.settings.commit_log_path)]
 
 
 class RetentionCase(SynchronousTestCase):
-    """A store with four full log files and a fifth, in an hour nothing is removed in."""
+    """A store with four full log files and a fifth one, in an hour without removals."""
 
     files = 4
 
@@ -94,10 +94,10 @@ class RetentionCase(SynchronousTestCase):
 
 
 class ReasonsTests(RetentionCase):
-    """Why files of the commit log go."""
+    """The reasons for a removal."""
 
     def test_at_the_hour(self) -> None:
-        """Expired files go at the hours that are set, not at others; the newest stays."""
+        """Expired files are deleted at the configured hours only; the newest remains."""
         self.expire()
         self.box.clean_log()
         self.assertEqual(self.box.log_files(), [0, 1, 2, 3, 4])
@@ -107,7 +107,7 @@ class ReasonsTests(RetentionCase):
         self.assertEqual(self.box.store.commit_log.min_offset, 4 * 65536)
 
     def test_young_files_stay(self) -> None:
-        """Age counts from the last write; an old file behind a young one stays as well."""
+        """The age counts from the last write; an old file after a young one remains, too."""
         self.box.now_ms += 71 * HOUR_MS
         self.box.set(delete_when=self.box.hour())
         self.box.clean_log()
@@ -120,7 +120,7 @@ class ReasonsTests(RetentionCase):
         self.assertEqual(self.box.log_files(), [1, 2, 3, 4])
 
     def test_disk_use_decides_which_files_are_removed(self) -> None:
-        """What each part of a disk that is used makes of young files, old files and messages."""
+        """The use of the disk decides about young files, old files and new messages."""
         for ratio, expired, files_left, refused in (
             (0.75, True, 5, False),
             (0.751, False, 5, False),
@@ -141,7 +141,7 @@ class ReasonsTests(RetentionCase):
             self.assertEqual(self.box.store.log_retention.disk_full, refused, msg=case)
 
     def test_refuses_until_the_disk_is_well_below(self) -> None:
-        """Above the upper threshold, until below the middle one; reading goes on."""
+        """Messages are refused from the upper threshold down to the middle one; reads continue."""
         for ratio, refused in ((0.91, True), (0.86, True), (0.85, False), (0.86, False)):
             self.disk.used_ratio = ratio
             self.box.clean_log()
@@ -196,12 +196,12 @@ class ReasonsTests(RetentionCase):
 
 
 class PaceTests(RetentionCase):
-    """How fast files go."""
+    """The speed of the removal."""
 
     files = 14
 
     def test_one_a_step(self) -> None:
-        """One file a step, 100 ms apart, ten a round, rounds 10 s apart."""
+        """One file is deleted per step, every 100 ms, ten per round, with 10 s between rounds."""
         retention = self.box.store.log_retention
         self.expire()
         self.disk.used_ratio = 0.8
@@ -216,7 +216,7 @@ class PaceTests(RetentionCase):
         self.assertEqual(self.box.log_files(), [14])
 
     def test_large_files_go_on_a_thread(self) -> None:
-        """At once nothing of a file can be read; closing and removing it is left to a thread."""
+        """A file is unreadable at once; a thread closes and deletes it."""
         jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
 
         def later(job: Callable[[], None]) -> Deferred[None]:
@@ -238,7 +238,7 @@ class PaceTests(RetentionCase):
 
 
 class CareTests(RetentionCase):
-    """What stays although there is a reason for it to go."""
+    """Files that remain although there is a reason to delete them."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -266,7 +266,7 @@ class CareTests(RetentionCase):
         self.assertEqual(len(self.box.log_files()), 1)
 
     def test_entries_in_memory(self) -> None:
-        """A file is kept while entries of its messages are: offsets never begin again."""
+        """Otherwise the offsets of a queue could begin again."""
         self.box.clean_log()
         self.box.append(message("New"))
         for _ in range(3):
@@ -286,7 +286,7 @@ class CareTests(RetentionCase):
         self.assertEqual(again.after_kill().store.queues.max_offset("New", 0), 2)
 
     def test_one_that_cannot_be_removed(self) -> None:
-        """No other goes before it, so that there is never a gap; it is tried again."""
+        """No later file is deleted, so there is never a gap; it is tried again."""
         remove, tried = self.disk.remove, list[str]()
 
         def failing(path: str) -> None:
@@ -310,7 +310,7 @@ class CareTests(RetentionCase):
         self.assertEqual(self.box.log_files(), [4])
 
     def test_one_that_is_gone(self) -> None:
-        """A file somebody removed by hand keeps no other from being removed."""
+        """A file that was deleted by hand does not block the others."""
         self.disk.used_ratio = 0.8
         self.expire()
         self.disk.remove(segment_path("/store/commitlog", 0))
@@ -318,20 +318,20 @@ class CareTests(RetentionCase):
         self.assertEqual(self.box.log_files(), [4])
 
     def test_an_empty_store(self) -> None:
-        """There is nothing to remove."""
+        """An empty store has nothing to delete."""
         box = RetentionBox(self.disk, store_path_root_dir="/other").open()
         self.assertEqual((box.clean_log(), box.clean_queues()), (1, 1))
 
 
 class ReaderTests(SynchronousTestCase):
-    """Who reads the oldest file while it goes."""
+    """Readers of the oldest file while it is deleted."""
 
     def make_disk(self) -> tuple[IStoreIO, str]:
-        """A disk, and the folder of the store on it."""
+        """Return a disk and the folder of the store on it."""
         return FaultyDisk(), "/store"
 
     def test_reading_goes_on(self) -> None:
-        """What was read stays whole; then the reader is told that it is gone, and where to go."""
+        """Data that was read stays valid; then the reader gets the next offset."""
         disk, root = self.make_disk()
         box = RetentionBox(disk, store_path_root_dir=root).open()
         self.addCleanup(lambda: box.store.close())
@@ -360,7 +360,7 @@ class RealReaderTests(ReaderTests):
     """The same on the real disk."""
 
     def make_disk(self) -> tuple[IStoreIO, str]:
-        """A folder of the test."""
+        """Return a folder of the test."""
         return RealDisk(), os.path.abspath(self.mktemp())
 
     def test_nothing_of_a_removed_file_stays_open(self) -> None:
@@ -385,12 +385,12 @@ class AnyOrderTests(SynchronousTestCase):
     """Sends, flushes, removals, kills and stops in any order."""
 
     def test_queues_are_what_the_log_holds(self) -> None:
-        """Whatever happened: what the log still holds is read, in order, and nothing else."""
+        """Whatever happens, the messages of the log are read in order, and nothing else."""
         for seed in range(60):
             self.run_seed(seed)
 
     def run_seed(self, seed: int) -> None:
-        """Do 60 things; a failure names the seed."""
+        """Make 60 steps; a failure names the seed."""
         chance = Random(seed)
         disk = FaultyDisk()
         disk.used_ratio = 0.86
@@ -434,12 +434,12 @@ class QueueRetentionTests(RetentionCase):
         self.disk.used_ratio = 0.86
 
     def queue_files(self, topic: str = "TopicTest") -> list[int]:
-        """Numbers of a queue's files on disk."""
+        """Return the numbers of a queue's files on disk."""
         return [int(name) // 400
                 for name in self.disk.list_directory(f"/store/consumequeue/{topic}/0")]
 
     def test_a_queue_begins_with_its_first_message_that_is_there(self) -> None:
-        """A queue begins with its first message that is there, also when none is."""
+        """A queue begins with its first remaining message, or at its end."""
         box = self.box
         box.append(message("Other"), message("Late"))
         box.fill(3)
@@ -459,7 +459,7 @@ class QueueRetentionTests(RetentionCase):
         self.assertEqual((next_one.queue_offset, box.bodies("Other")), (1, [b"next"]))
 
     def test_files_whose_entries_are_all_before_the_minimum_go(self) -> None:
-        """Files whose entries are all before the minimum go, never the last; a restart agrees."""
+        """Such files are deleted, but never the last one; a restart gives the same result."""
         for again in (RetentionBox.after_stop, RetentionBox.after_kill):
             self.setUp()
             box = self.box
@@ -481,7 +481,7 @@ class QueueRetentionTests(RetentionCase):
             self.assertEqual(opened.bodies(), bodies)
 
     def test_killed_in_between(self) -> None:
-        """The log was shortened, its queues not yet: the next start does it."""
+        """The log was shortened before its queues: the next start completes the removal."""
         self.box.step(60_000, 3)
         self.box.clean_log()
         opened = self.box.after_kill()
@@ -489,7 +489,7 @@ class QueueRetentionTests(RetentionCase):
         self.assertEqual(len(opened.bodies()), 1)
 
     def test_index_files_without_a_message_go(self) -> None:
-        """Index files without a message go, never the newest; keys of the others are found."""
+        """Such files are deleted, but never the newest; the keys of the others are found."""
         box = self.box
         for number in range(10):
             box.append(*[message(keys=f"k{number}-{each}", body=bytes(1000))
@@ -529,7 +529,7 @@ class QueueRetentionTests(RetentionCase):
         self.assertEqual(retention.period_ms(), 10_000)
 
     def test_many_queues_take_several_steps(self) -> None:
-        """A step ends when its time is over; topics deleted meanwhile do no harm."""
+        """A step ends when its time is over; topics may be deleted in the meantime."""
         box = self.box
         box.append(*[message(f"T{number}") for number in range(50)])
         box.fill(1)
@@ -552,7 +552,7 @@ class QueueRetentionTests(RetentionCase):
             self.assertEqual(box.store.queues.min_offset(f"T{number}", 0), 1)
 
     def test_a_file_that_cannot_be_removed(self) -> None:
-        """It and those behind it stay; the queue's minimum is right all the same."""
+        """It and later files remain; the minimum of the queue is right."""
         box = self.box
         box.append(*[message() for _ in range(70)])
         box.fill(1)
@@ -568,7 +568,7 @@ class QueueRetentionTests(RetentionCase):
         self.assertGreater(box.store.queues.min_offset("TopicTest", 0), 70)
 
     def test_expired_queues(self) -> None:
-        """A queue without a message goes when it is asked for, unless its topic is kept."""
+        """On request a queue without messages is deleted, unless its topic is kept."""
         box = self.box
         for topic in ("Idle", "Kept"):
             box.append(message(topic), message(topic, queue_id=1))

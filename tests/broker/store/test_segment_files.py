@@ -1,4 +1,4 @@
-"""Directories of equally long files, and few of them open."""
+"""Directories of files with one length, of which few are open."""
 
 from collections.abc import Callable
 
@@ -16,23 +16,23 @@ from twistmq.protocol.errors import StoreDamaged
 
 
 class ListSegmentsTests(SynchronousTestCase):
-    """list_segments."""
+    """The function list_segments."""
 
     def setUp(self) -> None:
-        """A directory with files at 100, 200 and 300."""
+        """Create a directory with files at 100, 200 and 300."""
         self.disk = MemoryDisk()
         self.disk.make_directory("/log")
         for start in (100, 200, 300):
             self.disk.write_file(segment_path("/log", start), bytes(100))
 
     def test_lists_in_order(self) -> None:
-        """By their names; what is no number is not ours."""
+        """The files are sorted by name; other names are ignored."""
         self.disk.write_file("/log/readme", b"")
         self.assertEqual(segment_path("/log", 100), "/log/00000000000000000100")
         self.assertEqual(list_segments(self.disk, "/log", 100), [100, 200, 300])
 
     def test_wrong_length(self) -> None:
-        """The error names file, length and what was expected."""
+        """The error has the file, its length and the expected one."""
         self.disk.write_file(segment_path("/log", 200), bytes(99))
         error = self.assertRaises(StoreDamaged, list_segments, self.disk, "/log", 100)
         self.assertIn("/log/00000000000000000200 has 99 bytes", str(error))
@@ -44,7 +44,7 @@ class ListSegmentsTests(SynchronousTestCase):
         self.assertIn("/log/00000000000000000200 is missing", str(error))
 
     def test_empty_last_file_is_removed(self) -> None:
-        """A crash can leave it; an empty file elsewhere gets its length back and holds nothing."""
+        """A crash can leave it; an empty file elsewhere gets its length and has no content."""
         self.disk.write_file(segment_path("/log", 400), b"")
         self.assertEqual(list_segments(self.disk, "/log", 100), [100, 200, 300])
         self.assertFalse(self.disk.exists(segment_path("/log", 400)))
@@ -53,7 +53,7 @@ class ListSegmentsTests(SynchronousTestCase):
         self.assertEqual(self.disk.read_file(segment_path("/log", 100)), bytes(100))
 
     def test_sync_parents(self) -> None:
-        """Every directory above is synced, but those that may not be read."""
+        """Every directory above is synced, except unreadable ones."""
         synced: list[str] = []
 
         def sync(path: str) -> None:
@@ -67,10 +67,10 @@ class ListSegmentsTests(SynchronousTestCase):
 
 
 class OpenFilesTests(SynchronousTestCase):
-    """OpenFiles."""
+    """The class OpenFiles."""
 
     def setUp(self) -> None:
-        """Four files, of which two may be open."""
+        """Create four files, of which two may be open."""
         self.disk = MemoryDisk()
         for name in "abcd":
             self.disk.write_file("/" + name, bytes(10))
@@ -78,7 +78,7 @@ class OpenFilesTests(SynchronousTestCase):
         self.files = OpenFiles(self.disk, 2, self.closed.append)
 
     def test_closes_the_one_used_longest_ago(self) -> None:
-        """Using a file makes it young."""
+        """The use of a file makes it the newest."""
         first = self.files.open("/a")
         self.files.open("/b")
         self.assertIs(self.files.open("/a"), first)
@@ -95,7 +95,7 @@ class OpenFilesTests(SynchronousTestCase):
         self.assertEqual(self.closed, ["/c"])
 
     def test_pinned_files_are_used_meanwhile(self) -> None:
-        """One that is let go of by its thread is not the next to be closed."""
+        """A file that its thread releases is not the next to be closed."""
         self.files.pinned.add("/a")
         for name in "abcd":
             self.files.open("/" + name)
@@ -105,7 +105,7 @@ class OpenFilesTests(SynchronousTestCase):
         self.assertEqual(len(self.files), 2)
 
     def test_all_pinned(self) -> None:
-        """All stay, and are closed once they are not."""
+        """All remain open, and are closed when they are released."""
         self.files.pinned.update(("/a", "/b", "/c", "/d"))
         for name in "abcd":
             self.files.open("/" + name)
@@ -131,7 +131,7 @@ class OpenFilesTests(SynchronousTestCase):
         self.assertLess(growth(prepare, 1000), GROWTH_MAX)
 
     def test_allocates_once(self) -> None:
-        """A file that is open is not made again."""
+        """An open file is not created again."""
         file = self.files.allocate("/new", 5)
         self.assertIs(self.files.allocate("/new", 5), file)
         self.files.close_all()

@@ -1,4 +1,4 @@
-"""The store's settings."""
+"""The settings of the store."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from twistmq.broker.store.settings import StoreSettingFault, StoreSettings
 
 
 class StoreSettingsTests(SynchronousTestCase):
-    """StoreSettings."""
+    """The class StoreSettings."""
 
     def test_apaches_defaults(self) -> None:
         """Sizes of files are Apache's, so that each opens the other's store."""
@@ -22,20 +22,20 @@ class StoreSettingsTests(SynchronousTestCase):
         self.assertEqual(settings.sync_flush_timeout_ms, 5_000)
 
     def test_everything_is_under_the_root(self) -> None:
-        """Everything is under the root; the commit log may be elsewhere."""
+        """Everything is below the root; the commit log may be elsewhere."""
         self.assertEqual(StoreSettings("/s/").path("config", "x.json"), "/s/config/x.json")
         self.assertEqual(StoreSettings("/s").commit_log_path, "/s/commitlog")
         self.assertEqual(StoreSettings("/s", "/fast/log").commit_log_path, "/fast/log")
 
     def test_hours_are_a_list_of_hours_of_a_day(self) -> None:
-        """One or more, of a day; none is no hour."""
+        """The list has one or more hours of a day."""
         for text, hours in {"04": {4}, "4": {4}, "00;4 ; 23": {0, 4, 23}, "04;": {4}}.items():
             self.assertEqual(StoreSettings("/s", delete_when=text).delete_hours, hours)
         for text in ("", ";", "24", "-1", "4,5", "04:00"):
             self.assertRaises(SettingsError, StoreSettings, "/s", delete_when=text)
 
     def test_an_invalid_store_setting_is_named_with_the_reason(self) -> None:
-        """What the store does not take is named, with why."""
+        """The error has the setting and the reason."""
         for field, value, why in [
             ("delete_when", "99", "must be hours of the day, 0 to 23, separated by semicolons"),
             ("flush_disk_type", "SYNC", "must be ASYNC_FLUSH or SYNC_FLUSH"),
@@ -48,7 +48,7 @@ class StoreSettingsTests(SynchronousTestCase):
             self.assertEqual((fault.field, fault.why), (field, why))
 
     def test_ratios_have_bounds(self) -> None:
-        """Apache's broker keeps them there as well, without a word."""
+        """Apache's broker applies the same bounds silently."""
         for percent, ratios in {1: (0.1, 0.3, 0.35), 60: (0.6, 0.6, 0.6), 99: (0.95, 0.85, 0.9)
                                 }.items():
             settings = StoreSettings(
@@ -58,7 +58,7 @@ class StoreSettingsTests(SynchronousTestCase):
                               settings.warning_ratio), ratios)
 
     def test_comma_in_the_root(self) -> None:
-        """The log's own folder under it is one all the same, said or not."""
+        """The folder of the log below the root is a single one, given or not."""
         for path in ("", "/s,t/commitlog"):
             settings = StoreSettings("/s,t", path)
             self.assertEqual(settings.commit_log_path, "/s,t/commitlog")

@@ -1,4 +1,4 @@
-"""The store against its model, a bounded number of seeds: tests/long/simulation.py runs more."""
+"""The store against its model for a number of seeds; tests/long/simulation.py runs more."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SEEDS = range(600)
 
 
 class SimulationTests(SynchronousTestCase):
-    """Simulation."""
+    """The class Simulation."""
 
     def tearDown(self) -> None:
-        """What the store logs of a failing disk is no failure of the test."""
+        """Ignore the errors that the store logs about a failing disk."""
         gc.collect()
         self.flushLoggedErrors()
 
     def test_no_seed_finds_anything(self) -> None:
-        """No seed finds anything. The text of one that does says how to see it again."""
+        """No seed finds a fault; the text of a fault has the command that repeats it."""
         for seed in SEEDS:
             Simulation(seed).run()
 
@@ -38,7 +38,7 @@ class SimulationTests(SynchronousTestCase):
         self.assertNotEqual(steps[0], steps[2])
 
     def test_everything_happens(self) -> None:
-        """No part of the simulation is idle."""
+        """Every part of the simulation is used."""
         missing = {"send [", "a job is done", "a job fails", "STOP", "KILL", "POWER_LOSS",
                    "the process dies in it", "the process dies while it starts", "not clean",
                    "the disk is full", "input/output error", "it cannot start", "retention",
@@ -54,7 +54,7 @@ class SimulationTests(SynchronousTestCase):
         self.assertEqual(missing, set())
 
     def test_all_kinds_of_queues(self) -> None:
-        """Plain, batch and light queues get messages, and stand after kills and losses of power."""
+        """Plain, batch and light queues get messages, and survive kills and losses of power."""
         sizes, light, kept = set(), 0, set()
         for seed in range(100):
             simulation = Simulation(seed)
@@ -68,7 +68,7 @@ class SimulationTests(SynchronousTestCase):
         self.assertLessEqual({"orders", "parts", "%LMQ%a", "%LMQ%b", "%LMQ%группа"}, kept)
 
     def test_files_are_removed(self) -> None:
-        """Retention comes to remove files."""
+        """Retention deletes files."""
         begins = set()
         for seed in range(100):
             simulation = Simulation(seed)
@@ -77,7 +77,7 @@ class SimulationTests(SynchronousTestCase):
         self.assertGreater(len(begins), 3)
 
     def test_a_failure_says_which_seed(self) -> None:
-        """A failure says which seed, what it did and how to replay it."""
+        """A failure has the seed, its steps, and the command that repeats it."""
         self.patch(MessageStore, "look_message", lambda store, place: None)
         with self.assertRaises(SimulationFailed) as caught:
             for seed in range(9):

@@ -1,4 +1,4 @@
-"""The simulation finds what it is for: each of these mutations of the store fails some seed."""
+"""The simulation is effective: with each of these mutations of the store, some seed fails."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SEED_COUNT = 2000
 
 
 def nothing(*args: object) -> None:
-    """What a mutation does instead."""
+    """The replacement of a function in a mutation."""
 
 
 class MutationTests(SynchronousTestCase):
-    """One mutation each."""
+    """One test for each mutation."""
 
     def assert_found(self, target: object, name: str, mutation: Any) -> None:
         """Some seed fails while a part of the store is replaced."""
@@ -44,23 +44,23 @@ class MutationTests(SynchronousTestCase):
             self.flushLoggedErrors()
 
     def test_log_is_not_cut(self) -> None:
-        """What is behind the first torn record stays, and is found again later."""
+        """Data after the first torn record remains, and is found again later."""
         self.assert_found(CommitLog, "truncate", nothing)
 
     def test_nothing_is_dispatched_again(self) -> None:
-        """Messages behind the checkpoint stay out of queues and index."""
+        """Messages after the checkpoint are missing in queues and index."""
         self.assert_found(StoreRecovery, "_enter", nothing)
 
     def test_checkpoint_without_margin(self) -> None:
-        """Its times are taken as they are."""
+        """Its times are used without the margin."""
         self.assert_found(checkpoint, "CHECKPOINT_MARGIN_MS", 0)
 
     def test_a_clock_that_goes_back(self) -> None:
-        """The checkpoint goes on saying what it said of later times."""
+        """The checkpoint keeps its later times."""
         self.assert_found(CheckpointFile, "lower", nothing)
 
     def test_start_a_file_too_late(self) -> None:
-        """Recovery begins with the file after the right one."""
+        """Recovery begins one file too late."""
         def late(commit_log: CommitLog, *args: Any) -> int:
             if not commit_log.starts:
                 return 0
@@ -70,11 +70,11 @@ class MutationTests(SynchronousTestCase):
         self.assert_found(store_recovery, "start_after_crash", late)
 
     def test_torn_records_are_believed(self) -> None:
-        """A right CRC of the body is enough."""
+        """A right CRC of the body suffices."""
         self.assert_found(store_recovery, "without_torn", lambda messages, *args: messages)
 
     def test_a_kill_is_trusted(self) -> None:
-        """What the killed process wrote counts as durable."""
+        """The writes of the killed process count as durable."""
         self.assert_found(CommitLog, "limit_flushed", nothing)
 
     def test_entries_are_trusted(self) -> None:
@@ -82,7 +82,7 @@ class MutationTests(SynchronousTestCase):
         self.assert_found(EntryCheck, "check", nothing)
 
     def test_failed_syncs_are_forgotten(self) -> None:
-        """A sync that succeeds later counts for what a failed one left."""
+        """A later successful sync counts for data of a failed one."""
         self.assert_found(QueueTable, "rewrite", nothing)
 
     def test_light_entries_are_forgotten(self) -> None:
@@ -107,5 +107,5 @@ class MutationTests(SynchronousTestCase):
         self.assert_found(message_store, "sync_parents", nothing)
 
     def test_slots_ahead_are_kept(self) -> None:
-        """Slots of the index that a crash left ahead of the header stay so."""
+        """Slots of the index that a crash left ahead of the header remain."""
         self.assert_found(IndexFile, "repair", nothing)

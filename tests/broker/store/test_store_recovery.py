@@ -1,4 +1,4 @@
-"""Recovery of a whole store: after a stop, after a kill, after damage."""
+"""The recovery of a whole store after a stop, a kill, or damage."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def overwrite(box: StoreBox, path: str, position: int, data: bytes) -> None:
 
 
 class CleanStartTests(SynchronousTestCase):
-    """After a clean stop everything is there."""
+    """After a clean stop everything is present."""
 
     def setUp(self) -> None:
         """Messages of several topics, in several files of every kind."""
@@ -39,7 +39,7 @@ class CleanStartTests(SynchronousTestCase):
             )
 
     def check(self, box: StoreBox) -> None:
-        """Everything is read by queue, by key and by place."""
+        """Check that everything is read by queue, key and position."""
         for topic in range(3):
             for queue_id in range(2):
                 expected = [
@@ -52,7 +52,7 @@ class CleanStartTests(SynchronousTestCase):
         self.assertEqual(len(box.store.reader.query("T0", "half", 99, 0, 2**62)[0]), 60)
 
     def test_after_a_stop(self) -> None:
-        """And messages go on where they ended."""
+        """New messages follow the old ones."""
         end = self.box.store.commit_log.max_offset
         box = self.box.after_stop()
         self.assertEqual(box.store.commit_log.max_offset, end)
@@ -62,7 +62,7 @@ class CleanStartTests(SynchronousTestCase):
         self.check_count(box.after_stop())
 
     def check_count(self, box: StoreBox) -> None:
-        """One more message than before."""
+        """Check that there is one more message than before."""
         self.assertEqual(len(box.bodies("T0", 0)), 11)
 
     def test_after_a_stop_without_messages(self) -> None:
@@ -72,7 +72,7 @@ class CleanStartTests(SynchronousTestCase):
             (box.store.commit_log.max_offset, box.store.queues.ids_by_topic()), (0, {}))
 
     def test_after_a_kill(self) -> None:
-        """Nothing that was acknowledged is lost, whatever was written of queues and index."""
+        """No acknowledged message is lost, whatever was written of queues and index."""
         for steps in range(0, 40, 3):
             self.setUp()
             self.box.step(4000, steps)
@@ -86,7 +86,7 @@ class CleanStartTests(SynchronousTestCase):
             self.check(box.after_stop())
 
     def test_an_index_that_is_behind_the_checkpoint(self) -> None:
-        """The log is read from where the index ends, although the checkpoint names a later file."""
+        """The log is read from the end of the index, although the checkpoint names a later file."""
         box = StoreBox(mapped_file_size_commit_log=4000).open()
 
         def put(numbers: range) -> None:
@@ -109,7 +109,7 @@ class CleanStartTests(SynchronousTestCase):
             self.assertEqual({decode_record(r).body for r in records}, {b"%d" % number})
 
     def test_what_the_start_is_chosen_by(self) -> None:
-        """The checkpoint, the end of the index if there is one, and messageIndexSafe."""
+        """It is the checkpoint, the end of the index if there is one, and messageIndexSafe."""
         chosen: list[tuple[object, ...]] = []
 
         def start(*arguments: Any) -> int:
@@ -129,7 +129,7 @@ class CleanStartTests(SynchronousTestCase):
             self.assertEqual(chosen, [])
 
     def test_nothing_is_mapped(self) -> None:
-        """Recovery looks at holes, and through a map that may take room a full disk has not."""
+        """Holes are not read by a map, which may need room that a full disk lacks."""
         end = self.box.store.commit_log.max_offset
         with_map = MemoryFile.read_map
         self.patch(MemoryFile, "read_map", lambda file: self.fail(f"{file.path} is mapped"))
@@ -141,32 +141,32 @@ class CleanStartTests(SynchronousTestCase):
         self.check(box)
 
     def test_queues_are_made_again(self) -> None:
-        """All entries are in the commit log."""
+        """All entries are made from the commit log."""
         self.successResultOf(self.box.store.stop())
         self.box.disk.remove("/store/consumequeue")
         self.check(self.box.after_kill())
 
     def test_everything_is_made_again(self) -> None:
-        """With nothing left but the commit log and the mark of a crash."""
+        """This needs only the commit log and the mark of a crash."""
         self.box.store.close()
         for name in ("consumequeue", "index", "checkpoint"):
             self.box.disk.remove(f"/store/{name}")
         self.check(self.box.after_kill())
 
     def test_commit_log_is_gone(self) -> None:
-        """The start is refused and changes nothing; with the folder back all is there."""
+        """The start is refused and changes nothing; with the folder everything is present again."""
         self.successResultOf(self.box.store.stop())
         self.refuses_without_log(self.box)
 
     def test_commit_log_is_gone_after_a_kill(self) -> None:
-        """The checkpoint knows that it was on disk."""
+        """The checkpoint shows that it was on disk."""
         self.box.step(1000, 2)
         self.box.store.close()
         self.assertTrue(self.box.disk.exists("/store/abort"))
         self.refuses_without_log(self.box)
 
     def refuses_without_log(self, box: StoreBox) -> None:
-        """Also when there is no folder, or one file that was cut to nothing."""
+        """The folder is missing, or its only file was cut to nothing."""
         disk = box.disk
         kept = {name: disk.read_file(f"/store/commitlog/{name}")
                 for name in disk.list_directory("/store/commitlog")}
@@ -200,7 +200,7 @@ class CleanStartTests(SynchronousTestCase):
         self.assertEqual(box.disk.list_directory("/store/batchconsumequeue"), ["Batches"])
 
     def test_messages_are_given_up(self) -> None:
-        """As the error says: without what tells of them the store begins anew."""
+        """As the error explains, the store begins again without the files that refer to them."""
         self.successResultOf(self.box.store.stop())
         disk = self.box.disk
         disk.remove("/store/commitlog")
@@ -235,7 +235,7 @@ class CleanStartTests(SynchronousTestCase):
         self.assertIn(f"ends at {box.store.commit_log.max_offset}, but consume queues", said[0])
 
     def test_first_files_are_gone(self) -> None:
-        """Queues begin with their first message that is still there."""
+        """Queues begin with their first remaining message."""
         self.successResultOf(self.box.store.stop())
         self.box.disk.remove(LOG_PATH)
         box = self.box.after_kill()
@@ -248,15 +248,15 @@ class CleanStartTests(SynchronousTestCase):
 
 
 class DamageTests(SynchronousTestCase):
-    """What is not whole ends the log and is never served."""
+    """The log ends before a record that is not whole, and such a record is never served."""
 
     def setUp(self) -> None:
-        """Ten messages, then a kill."""
+        """Store ten messages, then kill the process."""
         self.box = StoreBox().open()
         self.records = self.box.append(*[message(body=b"%d" % n, keys="k") for n in range(10)])
 
     def check(self, box: StoreBox, count: int) -> StoreBox:
-        """So many are left, and the log goes on behind them."""
+        """Check the number of remaining messages, and that the log continues after them."""
         self.assertEqual(box.bodies(), [b"%d" % n for n in range(count)])
         self.assertEqual(box.store.commit_log.max_offset, self.records[count - 1].next_offset)
         self.assertEqual(len(box.store.reader.query("TopicTest", "k", 64, 0, 2**62)[0]), count)
@@ -267,7 +267,7 @@ class DamageTests(SynchronousTestCase):
         return box
 
     def test_torn_at_any_byte(self) -> None:
-        """A record that was written in part is not there; those before it are."""
+        """A record that was written in part is dropped; earlier ones remain."""
         start, end = self.records[7].physical_offset, self.records[7].next_offset
         for position in range(start, end):
             self.setUp()
@@ -276,14 +276,14 @@ class DamageTests(SynchronousTestCase):
             self.check(self.box.after_kill(), 7)
 
     def test_wrong_body(self) -> None:
-        """Its CRC gives it away; what is behind it does not come back later."""
+        """Its CRC reveals it; later data does not reappear."""
         body = self.records[4].physical_offset + 88
         overwrite(self.box, LOG_PATH, body, b"X")
         box = self.box.after_kill()
         self.assertEqual(len(self.check(box, 4).after_kill().bodies()), 5)
 
     def test_record_of_another_place(self) -> None:
-        """A whole record that was not written there ends the log."""
+        """The log ends before a whole record that was written for another position."""
         stray = message(body=b"stray")
         stray.physical_offset = 1
         overwrite(self.box, LOG_PATH, self.records[9].next_offset, encode_record(stray))
@@ -296,7 +296,7 @@ class DamageTests(SynchronousTestCase):
         self.check(self.box.after_kill(), 10)
 
     def test_wrong_body_at_the_end_of_a_clean_log(self) -> None:
-        """From where the queues end the log is read on, its CRCs too; a bad record cuts it."""
+        """The log is read from the end of the queues with its CRCs; it ends at a bad record."""
         half = message("T0", b"half", sys_flag=SYS_TRANSACTION_PREPARED)
         self.box.append(half)
         self.successResultOf(self.box.store.stop())
@@ -304,13 +304,13 @@ class DamageTests(SynchronousTestCase):
         self.check(self.box._again().open(), 10)
 
     def test_torn_first_record(self) -> None:
-        """Nothing is left: queues are empty, and offsets begin anew."""
+        """The store is empty, and offsets begin at 0."""
         overwrite(self.box, LOG_PATH, 4, b"\0")
         box = self.box.after_kill()
         self.assertEqual((box.bodies(), box.store.commit_log.max_offset), ([], 0))
 
     def test_queue_points_behind_the_log(self) -> None:
-        """After a clean stop too, the log decides."""
+        """The log decides, also after a clean stop."""
         self.successResultOf(self.box.store.stop())
         self.box.disk.clear_from(LOG_PATH, self.records[6].physical_offset)
         box = self.box._again().open()
@@ -330,7 +330,7 @@ class DamageTests(SynchronousTestCase):
     def test_any_damage(
         self, number: int, field: tuple[int, int], data: bytes, steps: int
     ) -> None:
-        """Size, magic, CRC, place, body: what is served was sent, in order, from the first on.
+        """Whatever is damaged, the served messages are the first of those that were sent.
 
         The format has no check of a record's other fields.
         """
@@ -349,7 +349,7 @@ class TopicMadeAgainTests(SynchronousTestCase):
     """Offsets of a topic that was deleted and made again."""
 
     def test_kill_afterwards(self) -> None:
-        """Messages of the new topic are there, those of the old are not."""
+        """The messages of the new topic are present, and those of the old one are not."""
         box = StoreBox().open()
         box.append(*[message(body=b"old%d" % n) for n in range(30)])
         box.step(60_000)

@@ -1,4 +1,4 @@
-"""The figures of the tools."""
+"""The statistics that tools read."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -6,14 +6,14 @@ from twistmq.broker.store.store_stats import StoreStats
 
 
 class StoreStatsTests(SynchronousTestCase):
-    """StoreStats."""
+    """The class StoreStats."""
 
     def setUp(self) -> None:
-        """Booted at 1 s."""
+        """Create statistics that begin at 1 s."""
         self.stats = StoreStats(1000)
 
     def test_puts_and_gets(self) -> None:
-        """Puts and gets, their sizes and longest times."""
+        """Puts and gets have their counts, sizes and longest times."""
         self.stats.put(2, 300, 0)
         self.stats.put(1, 100, 15)
         self.stats.count_read(32, 3)
@@ -28,7 +28,7 @@ class StoreStatsTests(SynchronousTestCase):
         self.assertEqual(info["runtime"], "[ 1 days, 1 hours, 17 minutes, 40 seconds ]")
 
     def test_each_time_is_counted_in_its_class(self) -> None:
-        """Each time is in its class; classes end below their name's end."""
+        """Each time is in its class; the upper end of a class does not belong to it."""
         for elapsed_ms in (0, 1, 9, 10, 49, 50, 99, 100, 999, 1000, 9999, 10_000, 99_999):
             self.stats.put(1, 1, elapsed_ms)
         self.assertEqual(
@@ -38,7 +38,7 @@ class StoreStatsTests(SynchronousTestCase):
         )
 
     def test_over_ten_seconds(self) -> None:
-        """Over ten seconds, a minute and ten minutes, as soon as there are so many samples."""
+        """The averages over ten seconds, a minute and ten minutes need enough samples."""
         self.assertEqual(self.stats.runtime_info(0)["putTps"], "  ")
         self.assertEqual(self.stats.runtime_info(0)["getTotalTps"], "0.0 0.0 0.0")
         for second in range(61):
@@ -63,7 +63,7 @@ class StoreStatsTests(SynchronousTestCase):
         self.assertEqual((info["putLatency99"], info["putLatency999"]), ("3.00", "70.00"))
 
     def test_the_classes_of_a_past_minute_are_cleared_a_minute_later(self) -> None:
-        """A minute that is over stays one minute longer."""
+        """The classes of a minute are kept for one more minute."""
         self.stats.put(1, 1, 0)
         for second in range(60):
             self.stats.sample(second * 1000)

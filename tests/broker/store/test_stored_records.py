@@ -1,4 +1,4 @@
-"""Records that are read back: those of the usual form are made as any other is."""
+"""Records that are read back: usual ones by a fast path, with the same result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIELDS = (
 
 
 def log_of(records: list[MessageRecord], offset: int = 0) -> bytes:
-    """Records as they stand in a log from a place on."""
+    """Return records as they are in a log from a position on."""
     data = b""
     for number, record in enumerate(records):
         record.physical_offset = offset + len(data)
@@ -47,7 +47,7 @@ def log_of(records: list[MessageRecord], offset: int = 0) -> bytes:
 
 
 def facts(record: MessageRecord) -> dict[str, object]:
-    """All that a record holds."""
+    """Return all values of a record."""
     return {name: getattr(record, name) for name in FIELDS}
 
 
@@ -59,7 +59,7 @@ def stored(properties: str, sys_flag: int = 0, topic: str = "T", body: bytes = b
 
 
 class TakeTests(SynchronousTestCase):
-    """The short way and the long one."""
+    """The fast path and the general one."""
 
     def check(self, records: list[MessageRecord], offset: int = 0) -> None:
         data = log_of(records, offset)
@@ -88,7 +88,7 @@ class TakeTests(SynchronousTestCase):
         self.check([stored(*kind) for kind in kinds])
 
     def test_it_ends_before_what_is_in_doubt(self) -> None:
-        """A record that is cut, that says another place, or that lies behind the end."""
+        """The record is cut, has another position, or is after the end."""
         good = log_of([stored(PROPERTIES[1]) for _ in range(3)])
         size = len(good) // 3
         for data, end, count in (
@@ -100,7 +100,7 @@ class TakeTests(SynchronousTestCase):
             self.assertEqual(len(taken), count)
 
     def test_filters_and_tags_codes_are_asked(self) -> None:
-        """They see the record as it is read back."""
+        """They get the record as it is read back."""
         data = log_of([stored(PROPERTIES[1]), stored(PROPERTIES[1], topic="U")])
         taken: list[MessageRecord] = []
         take_records(taken, data, 0, 0, len(data), 1 << 60, None, {"U": lambda record: 77})
@@ -111,10 +111,10 @@ class TakeTests(SynchronousTestCase):
 
 
 class WalkTests(SynchronousTestCase):
-    """Messages that are whole."""
+    """Walks over whole messages."""
 
     def test_whole_messages_are_passed(self) -> None:
-        """Up to one that is cut, to a blank, to what is none, and to the end of a file."""
+        """The walk ends at a cut record, a blank, an invalid record, and the end of a file."""
         data = log_of([stored(PROPERTIES[1], body=bytes(number)) for number in range(4)])
         begins = [0]
         while begins[-1] < len(data):
@@ -133,7 +133,7 @@ class WalkTests(SynchronousTestCase):
         self.assertEqual(whole_messages(data, 0, room - 1, 0, set()), (begins[2], 2))
 
     def test_a_size_that_is_absurd(self) -> None:
-        """It is looked at by what knows the file."""
+        """The caller, which knows the file, decides."""
         data = bytearray(log_of([message("T")]))
         for size in (0, 90, 1 << 31, (1 << 32) - 1):
             data[:4] = size.to_bytes(4, "big")

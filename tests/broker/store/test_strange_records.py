@@ -1,4 +1,4 @@
-"""Whole records that no queue can have: a replica refuses them, and a start steps over them."""
+"""Whole records that no queue can have: a replica refuses them, and a start skips them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ POSSIBLE: Final[tuple[dict[str, object], ...]] = (
 
 
 def record(place: int, fields: dict[str, object], body: bytes = b"strange") -> bytes:
-    """A record as it stands in a log."""
+    """Return a record as it is in a log."""
     made = message("Strange", body, keys="k")
     made.physical_offset, made.store_timestamp = place, 1_700_000_000_000
     for name, value in fields.items():
@@ -76,14 +76,14 @@ class RefusedTests(SynchronousTestCase):
         self.raw = self.box.store.raw
 
     def refused(self, offset: int, data: bytes, words: str, where: int) -> None:
-        """Append bytes, of which those from a place on are not taken."""
+        """Append bytes, of which those from a position on are refused."""
         error = self.assertRaises(StoreError, self.raw.append, offset, data)
         self.assertIn(f"the record at {where} of the other log cannot be stored", str(error))
         self.assertIn(words, str(error))
         self.assertEqual(self.box.store.commit_log.max_offset, max(offset, where))
 
     def test_a_record_that_comes_whole(self) -> None:
-        """The whole records before it are taken, and nothing from it on."""
+        """Earlier whole records are accepted, and nothing from it on."""
         good = record(0, {})
         for fields, words in STRANGE:
             bad = record(len(good), fields)
@@ -101,7 +101,7 @@ class RefusedTests(SynchronousTestCase):
                 self.assertEqual(self.box.bodies("Strange"), [b"strange"])
 
     def test_a_record_that_comes_in_parts(self) -> None:
-        """The part with which it becomes whole is not taken, wherever it is cut."""
+        """The part that completes it is refused, wherever it is cut."""
         good = record(0, {})
         for fields, words in STRANGE:
             bad = record(len(good), fields)
@@ -118,14 +118,14 @@ class RefusedTests(SynchronousTestCase):
                 self.assertEqual(self.box.bodies("Strange"), [b"strange"] * 2)
 
     def test_a_record_that_comes_byte_by_byte(self) -> None:
-        """All but its last byte is taken."""
+        """All bytes but the last one are accepted."""
         bad = record(0, {"topic": ".."})
         for at in range(len(bad) - 1):
             self.raw.append(at, bad[at : at + 1])
         self.refused(len(bad) - 1, bad[-1:], "'..'", 0)
 
     def test_lengths_that_do_not_add_up(self) -> None:
-        """Its sizes are believed by nothing that reads it later."""
+        """Otherwise later readers would rely on its sizes."""
         good = record(0, {})
         topic = good.index(b"Strange")
         properties = good.index(b"KEYS") - 2
@@ -145,7 +145,7 @@ class RefusedTests(SynchronousTestCase):
                 self.refused(cut, bad[cut:], words, 0)
 
     def test_bytes_behind_the_body(self) -> None:
-        """So many are not read at once."""
+        """A limited number of bytes is read at once."""
         self.box = StoreBox(mapped_file_size_commit_log=4 * FILE_SIZE).open()
         self.raw = self.box.store.raw
         bad = bytearray(record(0, {}, b"x" * (2 * FILE_SIZE)))
@@ -153,7 +153,7 @@ class RefusedTests(SynchronousTestCase):
         self.refused(0, bytes(bad), "bytes follow its body", 0)
 
     def test_what_queues_can_have_is_taken(self) -> None:
-        """In one part or two; long topics and IPv6 addresses are no fault."""
+        """In one part or two; long topics and IPv6 addresses are valid."""
         for cut in (0, 50):
             self.setUp()
             end = 0
@@ -170,7 +170,7 @@ class RefusedTests(SynchronousTestCase):
             self.successResultOf(self.box.store.stop())
 
     def test_a_name_is_looked_at_once(self) -> None:
-        """However many records have it."""
+        """This is so whatever the number of its records."""
         asked: list[str] = []
 
         def ask(topic: str) -> bool:
@@ -189,10 +189,10 @@ class RefusedTests(SynchronousTestCase):
 
 
 class StartTests(SynchronousTestCase):
-    """A store whose log has such records: of another broker, or of a damaged disk."""
+    """A log with such records, from another broker or a damaged disk."""
 
     def box_of(self, *strange: dict[str, object]) -> StoreBox:
-        """A store with these records between good ones, and nothing made of them."""
+        """Return a store with these records between good ones, without queues and index."""
         box = StoreBox(mapped_file_size_commit_log=FILE_SIZE)
         log = record(0, {}, b"0")
         for fields in strange:
@@ -220,7 +220,7 @@ class StartTests(SynchronousTestCase):
             formatEvent(each) or "" for each in events if each["log_level"] is LogLevel.error]
 
     def test_each_is_stepped_over(self) -> None:
-        """After a stop and after a crash: the next start finds the same messages."""
+        """After a stop and after a crash the next start finds the same messages."""
         for fields, _ in STRANGE:
             if "store_timestamp" in fields or fields.get("topic") == "a\0b":
                 continue
@@ -234,12 +234,12 @@ class StartTests(SynchronousTestCase):
                               "find it", lines[0])
 
     def test_many_at_once(self) -> None:
-        """Each has its line."""
+        """Each has its own line."""
         _, lines = self.check(self.box_of(*(fields for fields, _ in STRANGE)))
         self.assertGreater(len(lines), len(STRANGE) - 3)
 
     def test_it_is_found_by_its_keys(self) -> None:
-        """And by its place."""
+        """It is found by its position as well."""
         box, _ = self.check(self.box_of({"queue_id": -1}))
         [found], _, _ = box.store.reader.query("Other", "k", 9, 0, 2**62)
         self.assertEqual(decode_record(found).queue_id, -1)
@@ -257,7 +257,7 @@ class StartTests(SynchronousTestCase):
             self.assertEqual(box.after_stop().bodies("Strange"), [b"strange"])
 
     def test_a_check_of_the_store_names_each(self) -> None:
-        """By its place; the store is not changed by that."""
+        """They are named by position; the check does not change the store."""
         log, names = b"", []
         for fields, _ in STRANGE:
             if "store_timestamp" not in fields:
@@ -277,7 +277,7 @@ class StartTests(SynchronousTestCase):
         self.assertIn(f"found 0 and {OFFSET_MAX + 1}", text)
 
     def test_a_raw_log_with_one(self) -> None:
-        """As one that a replica appended before it refused such records."""
+        """A replica may have appended it with an older version."""
         box = StoreBox(mapped_file_size_commit_log=FILE_SIZE).open()
         self.patch(box.store.raw, "_require_sound", lambda *_: None)
         log = record(0, {}, b"0")

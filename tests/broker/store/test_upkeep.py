@@ -1,4 +1,4 @@
-"""What a running store does from time to time."""
+"""The periodic work of a running store."""
 
 import errno
 from collections.abc import Callable
@@ -20,23 +20,23 @@ FILE = "/store/consumequeue/TopicTest/0/00000000000000000000"
 
 
 class UpkeepTests(SynchronousTestCase):
-    """Upkeep, in a store whose clock the test moves."""
+    """The class Upkeep in a store with a clock of the test."""
 
     def setUp(self) -> None:
-        """A store on a disk that can fail."""
+        """Create a store on a disk that can fail."""
         self.disk = FaultyDisk()
         self.box = StoreBox(self.disk).open()
 
     def checkpoint(self) -> Checkpoint:
-        """What the checkpoint file says."""
+        """Return the content of the checkpoint file."""
         return Checkpoint.decode(self.disk.read_file("/store/checkpoint"), "")
 
     def topics(self) -> list[str]:
-        """Topics whose queues have files."""
+        """Return the topics whose queues have files."""
         return self.disk.list_directory("/store/consumequeue")
 
     def test_long_tails_are_written_each_second(self) -> None:
-        """Two pages of entries, not before; few entries wait for a minute."""
+        """Two pages of entries are written each second; fewer entries wait for a minute."""
         self.box.append(*[message("Many") for _ in range(410)], message("Few"))
         self.box.step(999)
         self.assertEqual(self.topics(), [])
@@ -63,14 +63,14 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(len(self.topics()), 1000)
 
     def test_steps_are_longer_while_much_waits(self) -> None:
-        """Entries that come faster than they are written would have messages refused at last."""
+        """Otherwise messages would be refused at last, because entries arrive faster."""
         self.box.append(*[message(f"T{number}") for number in range(1000)])
         self.box.store.queues.tail_bytes += 32 << 20
         self.box.step(1)
         self.assertEqual(len(self.topics()), 1000)
 
     def test_a_step_ends_when_its_time_is_over(self) -> None:
-        """On a disk so slow that each write takes a millisecond."""
+        """On this disk each write takes a millisecond."""
         self.box.append(*[message(f"T{number}") for number in range(100)])
         self.disk.before_write = self.slow_write  # type: ignore[method-assign]
         self.box.step(60_000)
@@ -99,7 +99,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.box.store.queues.tail_bytes, 0, "nothing is entered again")
 
     def test_queues_are_synced_each_minute(self) -> None:
-        """Then the checkpoint says so, with the time of the newest message."""
+        """The checkpoint then has the time of the newest message."""
         self.box.append(message())
         stored_ms = self.box.now_ms
         self.box.step(1000, 59)
@@ -108,7 +108,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.checkpoint().logics_msg_timestamp, stored_ms)
 
     def test_checkpoint_follows_the_log(self) -> None:
-        """Its flush is known a second later at most."""
+        """The flush of the log is recorded at most a second later."""
         self.box.append(message(body=bytes(30_000)))
         stored_ms = self.box.now_ms
         self.box.step(1000, 2)
@@ -130,7 +130,7 @@ class UpkeepTests(SynchronousTestCase):
             self.assertEqual(self.box.store.checkpoint.values, expected)
 
     def test_queues_are_synced_when_much_came(self) -> None:
-        """A start after a crash has less to read; not when there are many files to sync."""
+        """A start after a crash then reads less; not with too many files."""
         self.patch(upkeep, "QUEUE_SYNC_LOG_BYTES", 10_000)
         self.box.append(message(body=bytes(10_000)))
         first_ms = self.box.now_ms
@@ -147,7 +147,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.checkpoint().logics_msg_timestamp, first_ms)
 
     def test_index_is_durable_after_a_round(self) -> None:
-        """The checkpoint never knows more than the disk."""
+        """The checkpoint is never ahead of the disk."""
         self.box.append(message(keys="k"))
         stored_ms = self.box.now_ms
         self.box.step(1000, 9)
@@ -156,7 +156,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.checkpoint().index_msg_timestamp, stored_ms)
 
     def test_many_items_of_the_index_do_not_wait(self) -> None:
-        """What would have to be indexed again after a crash is bounded, however fast it comes."""
+        """The data to index again after a crash is limited, however fast messages arrive."""
         self.patch(upkeep, "INDEX_FLUSH_BYTES", 20 * 100)
         for count, is_durable in ((99, False), (1, True)):
             self.box.append(*[message(keys="k") for _ in range(count)])
@@ -179,7 +179,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(len(self.box.after_kill().bodies()), 5)
 
     def test_checkpoint_on_a_full_disk(self) -> None:
-        """It is said in one line, once, and the checkpoint is written when there is room."""
+        """One line is logged, once, and the checkpoint is written when there is room."""
         events: list[LogEvent] = []
         self.patch(upkeep.Upkeep, "log", Logger(observer=events.append))
         self.box.append(message(body=bytes(30_000)))
@@ -193,7 +193,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.checkpoint().physic_msg_timestamp, stored_ms)
 
     def test_round_of_the_index_meets_a_full_disk(self) -> None:
-        """At its checkpoint: no trace, one line, and it is flushed when there is room again."""
+        """The checkpoint of the round fails: one line is logged, and it is flushed later."""
         self.box.append(message(keys="k"))
         stored_ms = self.box.now_ms
         self.disk.before_write = (  # type: ignore[method-assign]
@@ -212,7 +212,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(len(errors), 1, errors)
 
     def test_stop_where_the_checkpoint_cannot_be_written(self) -> None:
-        """It ends, and leaves the mark of a crash; the next one tries what a stop tries."""
+        """It ends and leaves the mark of a crash; the next stop tries again."""
         self.box.append(message(keys="k"))
         self.disk.before_write = (  # type: ignore[method-assign]
             lambda path, size: 0 if path.startswith("/store/checkpoint") else size)
@@ -223,7 +223,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertTrue(self.disk.exists("/store/abort"))
 
     def test_index_that_cannot_be_synced(self) -> None:
-        """What would take too much memory is left out; the stop is no clean one, a start adds it.
+        """Data beyond the memory limit is dropped; the stop is not clean, and a start adds it.
 
         Whichever sync of a round it is: also the last, behind which all counts as flushed.
         """
@@ -280,7 +280,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(self.topics(), ["TopicTest"])
 
     def said(self) -> tuple[list[str], list[str]]:
-        """Watch the log; :returns: errors, and parts that are written again, as they come."""
+        """Watch the log; :returns: the errors and the rewritten parts, as they occur."""
         errors: list[str] = []
         done: list[str] = []
 
@@ -295,7 +295,7 @@ class UpkeepTests(SynchronousTestCase):
         return errors, done
 
     def failed(self) -> list[str]:
-        """Let the sync of queues fail once; :returns: what is logged from then on."""
+        """Let the sync of queues fail once; :returns: the log lines from then on."""
         said: list[str] = []
 
         def observe(event: LogEvent) -> None:
@@ -318,7 +318,7 @@ class UpkeepTests(SynchronousTestCase):
         return said
 
     def test_entries_are_written_again(self) -> None:
-        """Of what a sync failed with, no later one says anything until that is done."""
+        """Entries of a failed sync do not count as durable until they are written again."""
         rewritten: list[str] = []
         rewrite = self.disk.rewrite
 
@@ -340,7 +340,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertFalse(self.disk.exists("/store/abort"))
 
     def test_entries_that_are_gone(self) -> None:
-        """They are not written again; the next start makes them anew."""
+        """They are not written again; the next start makes them."""
         said = self.failed()
         self.disk.open_file(FILE).write_at(0, bytes(8) + b"x")
         self.box.step(60_000, 4)
@@ -352,7 +352,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertEqual(len(self.box._again().open().bodies()), 1)
 
     def test_entries_written_while_a_sync_fails(self) -> None:
-        """They are compared too: it may have failed with them."""
+        """They are compared too, because they may belong to the failed sync."""
         self.box.append(message())
         held: list[Callable[[], None]] = []
 
@@ -378,7 +378,7 @@ class UpkeepTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError, StoreError)
 
     def test_written_again_in_vain(self) -> None:
-        """It is tried each minute."""
+        """It is tried again each minute."""
         self.failed()
         for name in ("fail_write_in", "fail_sync_in"):
             setattr(self.disk, name, 1)
@@ -390,7 +390,7 @@ class UpkeepTests(SynchronousTestCase):
         self.assertGreater(self.checkpoint().logics_msg_timestamp, 0)
 
     def test_much_is_compared_in_many_steps(self) -> None:
-        """The reactor goes on between them."""
+        """The reactor runs between the steps."""
         self.box.append(*[message("T", bytes(9000), queue_id=number % 3) for number in range(300)])
         self.failed()
         # Each look at the clock finds the time of a step over.
@@ -404,10 +404,10 @@ class UpkeepTests(SynchronousTestCase):
 
 
 class CheckpointFileTests(SynchronousTestCase):
-    """CheckpointFile."""
+    """The class CheckpointFile."""
 
     def setUp(self) -> None:
-        """A disk, and a thread the test runs."""
+        """Create a disk, and a thread of the test."""
         self.disk = MemoryDisk()
         self.disk.make_directory("/store")
         self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
@@ -426,7 +426,7 @@ class CheckpointFileTests(SynchronousTestCase):
         done.callback(None)
 
     def test_a_lowered_checkpoint_stays_low(self) -> None:
-        """What was to be written before is not; what is noted of before the place stays low."""
+        """Earlier values are not written; notes from before the position stay low."""
         self.file.log_is_durable(10_000, 50)
         self.file.queues_are_durable(9000, 40)
         self.file.index_is_durable(8000, 30)
@@ -446,7 +446,7 @@ class CheckpointFileTests(SynchronousTestCase):
         self.assertEqual(self.file.values, Checkpoint(5003, 5002, 5001))
 
     def test_lowered_again(self) -> None:
-        """Of two places behind each other the times of both count."""
+        """The times of the lower of two positions count."""
         self.file.lower(5000, 60)
         self.file.lower(7000, 80)
         self.file.log_is_durable(10_000, 60)
@@ -455,7 +455,7 @@ class CheckpointFileTests(SynchronousTestCase):
         self.assertEqual(self.file.values.physic_msg_timestamp, 10_000)
 
     def test_writes_one_at_a_time(self) -> None:
-        """Each save waits for values at least as new as its own; equal values are not written."""
+        """A save waits for values at least as new as its own; equal values are not written."""
         self.file.values.physic_msg_timestamp = 1
         first = self.file.save()
         self.file.values.physic_msg_timestamp = 2

@@ -1,4 +1,4 @@
-"""Records of topics with more than 127 bytes, in the V2 layout, through the whole store."""
+"""Records of topics with more than 127 bytes, in the V2 layout, in the whole store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class V2RecordTests(SynchronousTestCase):
                               for topic, bodies in self.sent.items()])
 
     def assert_all_there(self) -> None:
-        """By queue, by key and by place."""
+        """Check that every message is found by queue, key and position."""
         store = self.box.store
         for topic, bodies in self.sent.items():
             self.assertEqual(self.box.bodies(topic), bodies)
@@ -52,18 +52,18 @@ class V2RecordTests(SynchronousTestCase):
             self.assertGreater(store.reader.store_time(topic, 0, 7), 0)
 
     def test_version_2_records_read_as_they_were_sent(self) -> None:
-        """As they were sent."""
+        """The records are equal to the sent ones."""
         self.assert_all_there()
 
     def test_stop_and_kill(self) -> None:
-        """Neither loses any."""
+        """No record is lost."""
         self.box = self.box.after_stop()
         self.assert_all_there()
         self.box = self.box.after_kill()
         self.assert_all_there()
 
     def test_queues_and_index_made_again(self) -> None:
-        """From the log alone."""
+        """They are made from the log alone."""
         self.box.store.close()
         disk = self.box.disk
         for name in ("consumequeue", "index", "checkpoint"):
@@ -72,7 +72,7 @@ class V2RecordTests(SynchronousTestCase):
         self.assert_all_there()
 
     def test_a_record_whose_topic_was_torn_ends_the_log(self) -> None:
-        """A record whose topic was torn ends the log."""
+        """The log ends before a record whose topic is torn."""
         place = self.box.store.queues.commit_log_offset(TOPICS[1], 0, COUNT - 1)
         record = self.box.store.look_message(place)
         assert record is not None

@@ -1,4 +1,4 @@
-"""The disks: the real one and the one in memory behave alike; the faulty one fails as told."""
+"""The real disk and the one in memory behave alike; the faulty one fails on request."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from twistmq.protocol.errors import StoreError
 
 
 class DiskContract:
-    """What every IStoreIO must do; mixed into one class for each."""
+    """The behaviour of every IStoreIO; a class for each implementation uses these tests."""
 
     io: IStoreIO
     root: str
@@ -27,7 +27,7 @@ class DiskContract:
     assertRaises: Callable[..., Exception]
 
     def test_file_is_sparse_and_keeps_its_length(self) -> None:
-        """A new file reads as zeros; what is written is read back by every way of reading."""
+        """A new file has zeros; written bytes are read by every method."""
         path = f"{self.root}/file"
         file = self.io.allocate(path, 1 << 30)
         self.assertEqual(file.read_at(12345, 4), bytes(4))
@@ -49,7 +49,9 @@ class DiskContract:
         again.close()
 
     def test_bytes_go_to_a_socket(self) -> None:
-        """As many as it takes; none at the end of the file, and an error when it is full."""
+        """A socket gets as many as it accepts; none at the end of the file; a full
+        one is an error.
+        """
         path = f"{self.root}/file"
         file = self.io.allocate(path, 1 << 20)
         file.write_at(100, b"abc")
@@ -70,14 +72,14 @@ class DiskContract:
         file.close()
 
     def test_allocate_keeps_what_is_there(self) -> None:
-        """A file that exists gets the length and keeps its beginning."""
+        """An existing file gets the length and keeps its beginning."""
         self.io.write_file(f"{self.root}/file", b"begin")
         file = self.io.allocate(f"{self.root}/file", 8)
         self.assertEqual(file.read_at(0, 8), b"begin\0\0\0")
         file.close()
 
     def test_clear_from(self) -> None:
-        """Bytes behind a position become zeros."""
+        """Bytes after a position become zeros."""
         path = f"{self.root}/file"
         self.io.write_file(path, b"0123456789")
         self.io.clear_from(path, 4)
@@ -108,14 +110,14 @@ class DiskContract:
         self.assertRaises(IsADirectoryError, self.io.rewrite, self.root)
 
     def test_missing_file(self) -> None:
-        """Opening or reading what is not there fails; removing it does not."""
+        """Opening or reading a missing file fails; its removal does not."""
         for call in (self.io.open_file, self.io.read_file, self.io.file_size):
             self.assertRaises(FileNotFoundError, call, f"{self.root}/none")
         self.io.remove(f"{self.root}/none")
         self.assertRaises(FileNotFoundError, self.io.allocate, f"{self.root}/no/file", 1)
 
     def test_a_files_time_is_that_of_the_last_write(self) -> None:
-        """A file's time is that of the last write; reading changes nothing."""
+        """A read does not change the time of a file."""
         path = f"{self.root}/file"
         self.assertRaises(FileNotFoundError, self.io.modified_ms, path)
         before = self.now_ms()
@@ -131,7 +133,7 @@ class DiskContract:
         self.assertEqual(self.io.modified_ms(path), written)
 
     def test_directories_are_made_listed_and_removed_with_contents(self) -> None:
-        """Made with those above, listed in order, removed with all they hold."""
+        """They are created with their parents, listed in order, and removed with their contents."""
         self.io.make_directory(f"{self.root}/a/b")
         self.io.make_directory(f"{self.root}/a/b")
         self.io.write_file(f"{self.root}/a/b/2", b"")
@@ -145,7 +147,7 @@ class DiskContract:
         self.assertEqual(self.io.exists(f"{self.root}/a/b/1"), False)
 
     def test_atomic_write_keeps_a_backup(self) -> None:
-        """The old contents are under .bak, when asked for, and nothing else is left."""
+        """The old contents are in .bak on request, and no other file remains."""
         path = f"{self.root}/t.json"
         self.io.write_file_atomically(path, b"one", True)
         self.assertEqual(self.io.exists(path + ".bak"), False)
@@ -158,7 +160,7 @@ class DiskContract:
         self.assertEqual(self.io.list_directory(self.root), ["t.json", "t.json.bak"])
 
     def test_lock_is_exclusive(self) -> None:
-        """A second lock is refused until the first is given up; the file says so."""
+        """A second lock is refused until the first is released; the file has the holder."""
         path = f"{self.root}/lock"
         unlock = self.io.lock(path)
         error = self.assertRaises(StoreError, self.io.lock, path)
@@ -177,10 +179,10 @@ class DiskContract:
 
 
 class RealDiskTests(DiskContract, SynchronousTestCase):
-    """RealDisk in a temporary directory."""
+    """The class RealDisk in a temporary directory."""
 
     def setUp(self) -> None:
-        """Make a directory."""
+        """Create a directory."""
         self.io = RealDisk()
         self.now_ms = now_ms
         self.root = self._directory()
@@ -217,23 +219,23 @@ class RealDiskTests(DiskContract, SynchronousTestCase):
 
 
 class MemoryDiskTests(DiskContract, SynchronousTestCase):
-    """MemoryDisk is no different."""
+    """The class MemoryDisk behaves in the same way."""
 
     def setUp(self) -> None:
-        """Make a disk."""
+        """Create a disk."""
         self.io = disk = MemoryDisk()
         self.now_ms = disk.now_ms = count(1_700_000_000_000).__next__
         self.root = "/test"
         self.io.make_directory(self.root)
 
     def test_contents_outlive_the_open_file(self) -> None:
-        """Another opener sees what was written, as after a kill."""
+        """Another opener sees the written bytes, as after a kill."""
         self.io.allocate("/test/file", 10).write_at(0, b"abc")
         self.assertEqual(self.io.open_file("/test/file").read_at(0, 3), b"abc")
 
 
 class FaultyDiskTests(SynchronousTestCase):
-    """FaultyDisk fails when it is told to."""
+    """The class FaultyDisk fails on request."""
 
     def setUp(self) -> None:
         """Make a disk with one file."""

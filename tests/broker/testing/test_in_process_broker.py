@@ -1,4 +1,4 @@
-"""A broker beside the code under test: context manager, fixture, speed, what it leaves behind."""
+"""A broker beside the tested code: as a context manager and a fixture, fast and clean."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from twistmq.protocol.record import MessageRecord
 
 
 class RunningBrokerTests(SynchronousTestCase):
-    """``running_broker`` in plain synchronous code."""
+    """The function ``running_broker`` in plain synchronous code."""
 
     def test_a_plugin_that_does_not_fit_is_an_error(self) -> None:
-        """A test of a plugin cannot pass because the plugin is left out."""
+        """A test of a plugin must not pass because the plugin is left out."""
         class Misfit:
             @hookimpl
             def before_send(self, batc: object) -> None:
-                """It has an argument that no hook has."""
+                """Have an argument that the hook lacks."""
 
         def run() -> None:
             with running_broker(plugins=[("misfit", Misfit)]):
@@ -42,7 +42,7 @@ class RunningBrokerTests(SynchronousTestCase):
         self.assertIn("batc", str(error))
 
     def test_send_and_pull(self) -> None:
-        """What is sent is pulled, with tag and key; the name server knows the topic."""
+        """A sent message is pulled with tag and key; the name server knows the topic."""
         with running_broker() as broker, broker.client() as client:
             answer = client.send("orders", "größe".encode(), tag="paid", keys="k1 k2", queue_id=1)
             self.assertEqual((answer.queue_id, answer.queue_offset), (1, 0))
@@ -55,7 +55,7 @@ class RunningBrokerTests(SynchronousTestCase):
             self.assertIn("orders", broker.call(lambda: list(routes.tables.topics)))
 
     def test_two_at_a_time(self) -> None:
-        """Two brokers do not know of each other."""
+        """Two brokers are independent."""
         with running_broker() as first, running_broker() as second:
             with first.client() as client:
                 client.send("orders", b"1")
@@ -71,7 +71,7 @@ class RunningBrokerTests(SynchronousTestCase):
             self.assertLess(time.process_time() - begin, 1.0)
 
     def test_leaves_nothing(self) -> None:
-        """No thread, descriptor, port or file stays."""
+        """No thread, descriptor, port or file remains."""
         with running_broker():
             pass
         threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
@@ -95,7 +95,7 @@ class RunningBrokerTests(SynchronousTestCase):
         self.assertFalse((data / "store" / "abort").exists())
 
     def test_memory_disk(self) -> None:
-        """A store in memory leaves no file."""
+        """A store in memory creates no files."""
         data = Path(self.mktemp())
         with running_broker(data=data, io=MemoryDisk()) as broker, broker.client() as client:
             client.send("orders", b"x")
@@ -103,7 +103,7 @@ class RunningBrokerTests(SynchronousTestCase):
         self.assertFalse((data / "store").exists())
 
     def test_settings_are_those_of_the_command_line(self) -> None:
-        """Settings are those of the command line; one that has no meaning is an error."""
+        """An invalid setting is an error."""
         with running_broker({"autoCreateTopicEnable": "false"}) as broker, \
                 broker.client() as client:
             error = self.assertRaises(RequestRefused, client.send, "orders", b"1")
@@ -113,7 +113,7 @@ class RunningBrokerTests(SynchronousTestCase):
         self.assertIn("listenPort=many", str(error))
 
     def test_a_start_that_fails(self) -> None:
-        """Its reason is raised, and nothing stays behind."""
+        """The reason is raised, and nothing remains."""
         data = Path(self.mktemp())
         threads = threading.active_count()
         with running_broker(data=data) as broker, broker.client() as client:
@@ -122,20 +122,20 @@ class RunningBrokerTests(SynchronousTestCase):
         self.assertEqual(threading.active_count(), threads)
 
     def test_few_open_files(self) -> None:
-        """A process that may have too few gets the reason at once."""
+        """A process with a low limit of open files gets the reason at once."""
         with mock.patch.object(resource, "getrlimit", return_value=(256, 256)):
             error = self.assertRaises(SettingsError, running_broker().__enter__)
         self.assertIn("a server needs 512", str(error))
 
     def test_an_error_in_the_block(self) -> None:
-        """The block's error is what is raised, and the broker is stopped."""
+        """The error of the block is raised, and the broker is stopped."""
         with self.assertRaises(ZeroDivisionError), running_broker() as broker:
             data = broker.data
             raise ZeroDivisionError
         self.assertFalse(data.exists())
 
     def test_plugin_object(self) -> None:
-        """A plugin under test need not be installed."""
+        """The tested plugin need not be installed."""
         topics: list[str] = []
 
         class Plugin:
@@ -158,10 +158,10 @@ class RunningBrokerTests(SynchronousTestCase):
 
 
 class BlockingClientTests(SynchronousTestCase):
-    """What goes wrong with a connection."""
+    """Failures of a connection."""
 
     def test_no_reply(self) -> None:
-        """A reply that does not come in time is an error, and so is a lost connection."""
+        """A missing reply and a lost connection are errors."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             client = RawClient(f"127.0.0.1:{server.getsockname()[1]}", timeout_s=0.05)
             self.addCleanup(client.close)
@@ -223,7 +223,7 @@ class PytestFixtureTests(SynchronousTestCase):
         self.assertIn("5 passed", result.stdout, msg=result.stdout + result.stderr)
 
     def test_the_package_is_lazy(self) -> None:
-        """The package's names come from their modules when they are asked for."""
+        """The names of the package are loaded when they are used."""
         code = ("import sys, twistmq.broker.testing as testing, "
                 "twistmq.broker.testing.pytest_plugin\n"
                 "assert not [m for m in sys.modules if m.split('.')[0] == 'twisted']\n"

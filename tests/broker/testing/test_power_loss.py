@@ -1,4 +1,4 @@
-"""The disk that forgets: what a loss of power may take, and what it may not."""
+"""The disk that loses data: the losses that are possible, and those that are not."""
 
 import random
 
@@ -15,10 +15,10 @@ SIZE = 2048
 
 
 class PowerLossDiskTests(SynchronousTestCase):
-    """PowerLossDisk."""
+    """The class PowerLossDisk."""
 
     def setUp(self) -> None:
-        """A directory that is durable."""
+        """Create a durable directory."""
         self.disk = PowerLossDisk()
         self.disk.make_directory("/d")
         self.disk.sync_path("/")
@@ -27,7 +27,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.disk.crash(random.Random(seed))
 
     def synced(self) -> PowerLossDisk:
-        """A disk with a durable file of ones."""
+        """Return a disk with a durable file of ones."""
         self.setUp()
         file = self.disk.allocate("/d/f", SIZE)
         file.write_at(0, b"1" * SIZE)
@@ -36,12 +36,12 @@ class PowerLossDiskTests(SynchronousTestCase):
         return self.disk
 
     def test_the_disk_provides_the_interface(self) -> None:
-        """It is a disk like the others."""
+        """It has the interface of the other disks."""
         verifyObject(IStoreIO, self.disk)
         verifyObject(IStoreFile, self.disk.allocate("/d/f", 10))
 
     def test_synced_bytes_stay(self) -> None:
-        """Whatever is written next elsewhere; what is written over them is kept by sectors."""
+        """This is so whatever is written elsewhere; overwritten ones are kept by sectors."""
         states = set()
         for seed in SEEDS:
             file = self.synced().open_file("/d/f")
@@ -55,7 +55,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(len(states), 8, "each sector is kept or not")
 
     def test_torn_at_any_byte(self) -> None:
-        """Where nothing was; nothing behind the torn sector is there then."""
+        """A new part of a file may be torn; nothing remains after the torn sector."""
         ends = set()
         for seed in SEEDS:
             self.setUp()
@@ -72,7 +72,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertGreater(len(ends), 20)
 
     def test_each_state_of_a_sector(self) -> None:
-        """One that was written twice may be as it was between."""
+        """A sector that was written twice may have its intermediate state."""
         states = set()
         for seed in SEEDS:
             file = self.synced().open_file("/d/f")
@@ -83,7 +83,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(states, {b"1", b"2", b"3"})
 
     def test_length_of_a_file_that_was_never_synced(self) -> None:
-        """It may have none."""
+        """The file may be empty."""
         sizes = set()
         for seed in SEEDS:
             self.setUp()
@@ -94,7 +94,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(sizes, {0, SIZE})
 
     def test_new_names_are_lost_until_their_directory_is_synced(self) -> None:
-        """They are lost from some change on until their directory is synced."""
+        """From some change on they are lost, until the directory is synced."""
         states = set()
         for seed in SEEDS:
             self.synced()
@@ -106,7 +106,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(states, {("f",), ("f", "g"), ("g",), ("g", "h")})
 
     def test_a_file_is_gone_with_the_directory_it_is_in(self) -> None:
-        """A file is gone with the directory it is in, durable or not."""
+        """A file is lost with its directory, whether or not it is durable itself."""
         lost = False
         for seed in SEEDS:
             self.setUp()
@@ -120,7 +120,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertTrue(lost)
 
     def test_replaced_atomically(self) -> None:
-        """The old file or the new one is there, whole; once it returns, the new one."""
+        """The old or the new file is whole; after the return it is the new one."""
         for cut in range(1, 6):
             for seed in SEEDS[:20]:
                 self.setUp()
@@ -137,7 +137,7 @@ class PowerLossDiskTests(SynchronousTestCase):
                 self.assertIn(data, [b"new"] if done else [b"old", b"new"])
 
     def test_a_failed_sync_is_believed(self) -> None:
-        """What it could not write may be lost although a later sync succeeds."""
+        """Data of a failed sync may be lost although a later sync succeeds."""
         states = set()
         for seed in SEEDS:
             file = self.synced().open_file("/d/f")
@@ -152,7 +152,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(states, {b"1", b"2"})
 
     def test_rewritten_after_a_failed_sync(self) -> None:
-        """Then the next sync covers it, and nothing of it is lost."""
+        """The next sync then covers it, and nothing of it is lost."""
         for seed in SEEDS:
             file = self.synced().open_file("/d/f")
             file.write_at(0, b"2" * 512)
@@ -166,7 +166,7 @@ class PowerLossDiskTests(SynchronousTestCase):
             self.assertEqual(self.disk.read_file("/d/f")[:512], b"2" * 512)
 
     def test_a_kill_keeps_all_writes_and_frees_locks(self) -> None:
-        """All that was written is there, and locks are free."""
+        """All written data remains, and locks are free."""
         file = self.disk.allocate("/d/f", 10)
         file.write_at(0, b"abc")
         self.disk.lock("/d/lock")
@@ -176,7 +176,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(self.disk.read_file("/d/f"), b"abc" + bytes(7))
 
     def test_the_nth_change_and_all_later_ones_raise(self) -> None:
-        """The nth change and all after it raise; reading goes on."""
+        """The nth change and all later ones raise; reads continue."""
         file = self.disk.allocate("/d/f", 10)
         self.disk.cut_in = 3
         file.write_at(0, b"a")
@@ -188,7 +188,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(file.read_at(0, 2), b"a\0")
 
     def test_a_copy_keeps_what_was_not_synced_and_shares_nothing(self) -> None:
-        """A copy comes to the end that its original would have, which goes on."""
+        """A copy ends as its original would, which continues."""
         left = set()
         for seed in SEEDS:
             file = self.synced().open_file("/d/f")
@@ -202,7 +202,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(left, {b"1", b"2"})
 
     def test_each_change_and_sync_is_told_before_it_is_done(self) -> None:
-        """The hook sees the disk as it is before the change."""
+        """The hook sees the disk before the change."""
         seen: list[bytes] = []
         file = self.disk.allocate("/d/f", 1)
         self.disk.before_change = lambda: seen.append(self.disk.read_file("/d/f"))
@@ -213,7 +213,7 @@ class PowerLossDiskTests(SynchronousTestCase):
         self.assertEqual(seen, [bytes(1), b"a", b"a", bytes(1)])
 
     def test_a_full_disk_writes_what_fits_and_keeps_its_room(self) -> None:
-        """What fits is written; what was written before has its room."""
+        """Data that fits is written; data that was written before keeps its room."""
         file = self.disk.allocate("/d/f", 10)
         file.write_at(0, b"abc")
         self.disk.room_bytes = 2

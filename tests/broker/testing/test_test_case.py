@@ -13,7 +13,7 @@ from twistmq.protocol.headers.send import SendMessageResponseHeader
 
 
 class _Refuser:
-    """Refuses no send; counts them."""
+    """A plugin that counts sends and refuses none."""
 
     count = 0
 
@@ -33,7 +33,7 @@ class BrokerTestCaseTests(BrokerTestCase):
         return super().setUp()
 
     async def test_send_and_pull(self) -> None:
-        """What is sent is pulled; each test begins with an empty store."""
+        """A sent message is pulled; each test begins with an empty store."""
         for offset in range(2):
             reply = await self.send("orders", b"paid", tag="a")
             self.assertEqual(reply.header(SendMessageResponseHeader).queue_offset, offset)
@@ -53,14 +53,14 @@ class BrokerTestCaseTests(BrokerTestCase):
 
 
 class FaultyDiskTests(BrokerTestCase):
-    """A broker on a disk of the test's choice."""
+    """A broker on a disk of the test."""
 
     def make_disk(self) -> IStoreIO:
         self.disk = FaultyDisk()
         return self.disk
 
     async def test_full_disk(self) -> None:
-        """Sends are refused with code 14 while the disk is full; what is there can be read."""
+        """While the disk is full, sends get code 14, and stored messages can be read."""
         self.assertEqual((await self.send("orders", b"before")).code, ResponseCode.SUCCESS)
         self.disk.room_bytes = 0
         reply = await self.send("orders", b"refused")
