@@ -1,4 +1,4 @@
-"""Promises of a consumer group, checked while members of it run.
+"""The promises of a consumer group, checked while its members run.
 
 The checks look at what handlers see and at what members send: which messages were acknowledged to
 producers, handled and finished, and which offsets were committed.
@@ -66,7 +66,7 @@ class Invariants:
     # --- handlers
 
     def begin(self, client: MemoryClient, message: ReceivedMessage[Any]) -> None:
-        """A handler begins."""
+        """Note the begin of a handler."""
         if message.body in self.never_again:
             raise PromiseBroken(f"{message!r} was finished before all closed, and comes again")
         queue = self.queues[message.queue]
@@ -105,14 +105,14 @@ class Invariants:
             queue.low += 1
 
     def gone(self, client: MemoryClient) -> None:
-        """A member was killed with its handlers."""
+        """Note that a member was killed with its handlers."""
         for queue in self.queues.values():
             queue.handling.pop(client.core.client_id, None)
 
     # --- commits
 
     def watch(self, client: MemoryClient) -> None:
-        """Look at the commits of a client."""
+        """Watch the commits of a client."""
         client.on_write.append(
             lambda address, data: self._wrote(client.core.client_id, address, data))
 
@@ -146,7 +146,7 @@ class Invariants:
 
     @property
     def missing(self) -> set[bytes]:
-        """Messages that producers know to be stored and that were not handled."""
+        """Return messages that producers know to be stored and that were not handled."""
         return self.acknowledged - self.handled
 
     @property

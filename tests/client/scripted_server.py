@@ -1,4 +1,4 @@
-"""A server on a thread that answers as a test says: also late, wrongly, or not at all."""
+"""A server on a thread that answers as a test asks: late, wrongly, or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Script = Callable[[RemotingCommand], bytes | None]
 
 def answer(request: RemotingCommand, code: int = 0, header: CommandHeader | None = None,
            body: bytes = b"", remark: str | None = None) -> bytes:
-    """A reply to a request."""
+    """Return a reply to a request."""
     return encode_reply(code, request.opaque, header, body, remark)
 
 
@@ -45,7 +45,7 @@ class ScriptedServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def codes(self) -> list[int]:
-        """The codes of all requests, in order."""
+        """Return the codes of all requests, in order."""
         return [request.code for request in self.requests]
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class ScriptedServer:
 
 @contextlib.contextmanager
 def scripted_server(script: Script) -> Iterator[ScriptedServer]:
-    """A server while the block runs."""
+    """Run a server during the block."""
     server = ScriptedServer(script)
     try:
         yield server

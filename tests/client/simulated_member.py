@@ -1,4 +1,4 @@
-"""A member of a group in a simulation: it has handlers that take time, fail and are cancelled."""
+"""A member of a group in a simulation; its handlers take time, fail and are cancelled."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class SimulatedMember:
 
     @property
     def name(self) -> str:
-        """For the steps."""
+        """Return its name for the steps."""
         return self.client.core.client_id
 
     # --- workers
 
     def _cancel_some_wait(self) -> None:
-        """Now and then a worker stops waiting just before messages come."""
+        """Cancel the wait of a worker from time to time, just before messages arrive."""
         arrived = self.member.delivery.arrived
 
         def watched(assigned: AssignedQueue[Any]) -> None:
@@ -158,7 +158,7 @@ class SimulatedMember:
         return self._closing is not None and self._closing.is_done
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Begin to leave in order."""
+        """Begin an orderly close."""
         if timeout_ms is None:
             timeout_ms = self._chance.choice((500, 10_000))
         wait_ms = timeout_ms
@@ -178,7 +178,7 @@ class SimulatedMember:
         self._promises.gone(self.client)
 
     def check(self) -> None:
-        """Look at promises about this member alone; called when nothing more happens now."""
+        """Check promises about this member alone, when nothing more happens at this moment."""
         now_ms = self.cluster.now_ms
         if now_ms < self.client.stopped_until_ms + _CLOSE_MS:
             return
@@ -190,7 +190,7 @@ class SimulatedMember:
             raise PromiseBroken(f"{self.name} has messages, and its workers wait")
 
     def check_closed(self) -> None:
-        """A closed client keeps nothing but timers that will end."""
+        """Check that a closed client keeps nothing but timers that will end."""
         assert self._closing is not None
         self._closing.result()
         counts = self.client.engine.debug_counts()

@@ -37,11 +37,11 @@ _RECOVERY_MS: Final = 3_600_000
 
 
 class SimulationFailed(AssertionError):
-    """A seed found something; the text has its steps and the command that replays it."""
+    """A seed found a fault; the text has its steps and the command that repeats them."""
 
 
 class ClientSimulation:
-    """One run.
+    """One run of the simulation.
 
     :param seed: says everything.
     """
@@ -154,7 +154,7 @@ class ClientSimulation:
         return self._chance.random() < self._failing
 
     def _some(self) -> SimulatedMember | None:
-        """A member that does not leave."""
+        """Return a member that is not leaving."""
         there = [each for each in self.members if not each.is_closing]
         return self._chance.choice(there) if there else None
 
@@ -221,7 +221,7 @@ class ClientSimulation:
     # --- the end
 
     def _recover(self) -> None:
-        """Everything works again: what producers know to be stored gets handled."""
+        """Repair everything; the messages that producers know to be stored must be handled."""
         self._heal_network()
         self._start_brokers()
         self._failing = 0.0
@@ -237,7 +237,7 @@ class ClientSimulation:
             self._advance(5000)
 
     def _restart(self) -> None:
-        """All close in order at work, and a new member begins where they ended."""
+        """Close all members during work; a new member begins where they ended."""
         # Messages of members that were killed come again meanwhile, and locks of theirs end.
         self._advance(65_000)
         end_ms = self.cluster.now_ms + _RECOVERY_MS

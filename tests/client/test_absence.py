@@ -1,4 +1,4 @@
-"""A broker that is away for a minute, in a cluster in memory."""
+"""A broker that is down for a minute, in a cluster in memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ AWAY_MS, SOON_MS = 60_000, 5_000
 
 
 class AbsenceTests(SynchronousTestCase):
-    """Its process is killed; its connections are refused until it is started again."""
+    """Its process is killed, and its connections are refused until it is started again."""
 
     def test_consumption_goes_on_soon_after_a_minute(self) -> None:
-        """Wherever the minute begins; each message that is stored is handled."""
+        """The minute may begin at any time; each stored message is handled."""
         for brokers in (1, 2):
             for begin_ms in range(0, 30_000, 12_000):
                 self.check(brokers, begin_ms)
 
     def check(self, brokers: int, begin_ms: float) -> None:
-        """One absence."""
+        """Check one absence."""
         cluster = MemoryCluster(seed=begin_ms, brokers=brokers)
         cluster.create_topic("T", 4)
         producer = cluster.producer()

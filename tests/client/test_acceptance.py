@@ -1,4 +1,4 @@
-"""ACCEPTANCE.md: every row of the list, and tests that exist."""
+"""ACCEPTANCE.md has every row of the list, and names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.acceptance import TESTS, faults
 
 
 class AcceptanceTests(SynchronousTestCase):
-    """The table is true as far as a test can tell."""
+    """The table is checked as far as a test can do it."""
 
     def test_the_page_has_no_fault(self) -> None:
-        """Forty rows, each with the tests of its state."""
+        """It has forty rows, each with the tests of its state."""
         self.assertEqual(faults(TESTS / "client/ACCEPTANCE.md", 40), [])

@@ -1,4 +1,4 @@
-"""Messages of iterations that the program acknowledges by itself."""
+"""Messages of iterations that the program acknowledges itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AcknowledgementCase(ShellCase):
                 producer.send("T", b"%d" % number, sharding_key="one")
 
     def committed(self, group: str = "g") -> int:
-        """How far a group has come, over all queues."""
+        """Return the committed offset of a group, over all queues."""
         with Client(self.where) as client:
             return sum(client.group_offset(group, queue) or 0
                        for queue in client.read_queues("T"))
@@ -44,7 +44,7 @@ class BlockingAcknowledgementTests(AcknowledgementCase):
     """The blocking shell."""
 
     def first(self, acknowledge: Callable[[Any, Any], None]) -> bytes:
-        """What a program reads that leaves its loop after one message."""
+        """Return the messages of a program that leaves its loop after one message."""
         with Consumer(self.where, group="g", topics="T", start="first") as consumer:
             for message in consumer:
                 acknowledge(consumer, message)
@@ -59,7 +59,7 @@ class BlockingAcknowledgementTests(AcknowledgementCase):
              for _ in range(3)], [b"0", b"1", b"2"]))
 
     def test_a_loop_that_is_left_without_one(self) -> Deferred[Any]:
-        """The message comes again."""
+        """The message is delivered again."""
         return self.in_thread(lambda: self.assertEqual(
             [self.first(lambda *_: None) for _ in range(2)], [b"0", b"0"]))
 
@@ -102,7 +102,7 @@ class BlockingAcknowledgementTests(AcknowledgementCase):
         return self.in_thread(run)
 
     def test_messages_that_are_popped(self) -> Deferred[Any]:
-        """Both messages of a loop and received ones are acknowledged by one method."""
+        """One method acknowledges messages of a loop and received ones."""
         def run() -> None:
             with PopConsumer(self.where, group="p", topics="T", invisible_s=30,
                              auto_acknowledge=False, start="first") as consumer:
@@ -125,7 +125,7 @@ class LoopAcknowledgementTests(AcknowledgementCase):
     """The shells of event loops."""
 
     async def first(self, shell: Any, acknowledges: bool) -> bytes:
-        """What a program reads that leaves its loop after one message."""
+        """Return the messages of a program that leaves its loop after one message."""
         async with shell as consumer:
             async for message in consumer:
                 if acknowledges:
@@ -135,7 +135,7 @@ class LoopAcknowledgementTests(AcknowledgementCase):
         return body
 
     def test_asyncio(self) -> Deferred[Any]:
-        """A loop that is left, and a task for each message."""
+        """A loop is left, and each message has its own task."""
         def made(**options: Any) -> Any:
             return aio.Consumer(self.where, group="g", topics="T", start="first", **options)
 
@@ -163,7 +163,7 @@ class LoopAcknowledgementTests(AcknowledgementCase):
         return self.in_thread(check)
 
     async def test_twisted(self) -> None:
-        """A loop that is left."""
+        """A loop is left."""
         def made() -> Any:
             return tx.Consumer(self.where, group="g", topics="T", start="first", reactor=reactor)
 

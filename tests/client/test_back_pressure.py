@@ -1,4 +1,4 @@
-"""A broker that stops reading: a producer waits, and all arrives when the broker reads on."""
+"""A broker that stops reading: a producer waits, and all messages arrive later."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class PressureTests(SynchronousTestCase):
-    """A broker of its own that is stopped twice; ``tests/long/client_pressure.py`` sends more."""
+    """A broker that is stopped twice; ``tests/long/client_pressure.py`` sends more."""
 
     def test_messages_under_way_are_bounded_and_all_arrive(self) -> None:
-        """Many small ones."""
+        """Many small messages are sent."""
         found = pressed(Path(self.mktemp()), 6000, 100, 2)
         self.assertEqual(found.faults(), [])
         self.assertEqual(found.count_max, COUNT_MAX)
 
     def test_bytes_under_way_are_bounded_and_all_arrive(self) -> None:
-        """A few large ones, sent by a process that does nothing else: its memory is measured."""
+        """A few large messages are sent by another process, whose memory is measured."""
         done = subprocess.run(
             [sys.executable, "-m", "tests.long.client_pressure", "--messages", "120", "--size",
              str(3 << 20), "--pauses", "1"], cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A group with ``mode="broadcast"`` in a cluster in memory: each member gets each message."""
+"""A broadcast group in a cluster in memory: each member gets each message."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class BroadcastTests(SynchronousTestCase):
     """Members over two brokers."""
 
     def bodies(self, member: MemoryMember) -> list[bytes]:
-        """Take all that there is for a member."""
+        """Take all messages for a member."""
         found: list[bytes] = []
         while messages := member.take(wait_ms=2_000):
             found += [message.body for message in messages]
         return sorted(found)
 
     def test_each_member_gets_each_message_once(self) -> None:
-        """One that joins later too; one that comes again goes on where it was, by its own file."""
+        """A later member gets them too; one that returns continues by its own file."""
         cluster = MemoryCluster(seed=7, brokers=2)
         cluster.create_topic("T", 2)
         producer = cluster.producer()

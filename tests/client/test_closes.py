@@ -1,4 +1,4 @@
-"""A close that is called in a handler, an iteration or a call-back of its own object."""
+"""A close that is called in a handler, an iteration or a callback of its own object."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ AT_ONCE_S = 8
 
 
 class CloseCase(ShellCase):
-    """Messages that are there."""
+    """A topic with messages."""
 
     def fill(self, count: int = 3) -> None:
-        """Messages in topic T, in one queue, which keeps their order."""
+        """Send messages to topic T, in one queue, which keeps their order."""
         with Producer(self.where) as producer:
             for _ in range(count):
                 producer.send("T", b"x", sharding_key="one")
 
     def committed(self, group: str = "g") -> int:
-        """How far a group has come, over all queues."""
+        """Return the committed offset of a group, over all queues."""
         with Client(self.where) as client:
             return sum(client.group_offset(group, queue) or 0
                        for queue in client.read_queues("T"))
@@ -61,7 +61,7 @@ class BlockingCloseTests(CloseCase):
             self.assertEqual(self.committed(), committed)
 
     def test_a_handler_closes_its_consumer(self) -> Deferred[Any]:
-        """Of messages, of lists, and of popped messages."""
+        """Handlers of messages, of lists, and of popped messages are tested."""
         def run() -> None:
             self.fill()
             consumer: Consumer[Any] = Consumer(
@@ -75,7 +75,7 @@ class BlockingCloseTests(CloseCase):
         return self.in_thread(run)
 
     def test_other_handlers_end_before_the_close(self) -> Deferred[Any]:
-        """One closes while another one works; both count."""
+        """One handler closes while another one runs; both results count."""
         def run() -> None:
             with Producer(self.where) as producer:
                 for queue in producer.queues("T")[:2]:
@@ -115,7 +115,9 @@ class BlockingCloseTests(CloseCase):
         return self.in_thread(run)
 
     def test_a_loop_closes_its_consumer(self) -> Deferred[Any]:
-        """The messages before count; that of the loop comes again, as after a ``break``."""
+        """Earlier messages are finished; that of the loop is delivered again, as
+        after ``break``.
+        """
         def run() -> None:
             self.fill()
             for kind, group in ((Consumer, "g"), (PopConsumer, "popping")):
@@ -212,7 +214,7 @@ class BlockingCloseTests(CloseCase):
         return self.in_thread(run)
 
     def test_a_check_closes_its_producer(self) -> Deferred[Any]:
-        """``on_check`` runs on a thread of its own: nothing waits for it."""
+        """``on_check`` runs on its own thread, for which nothing waits."""
         def run() -> None:
             took: list[float] = []
 
@@ -260,10 +262,10 @@ async def close_in_a_loop(consumer: LoopConsumer[Any, Any]) -> tuple[int, float]
 
 
 class LoopCloseTests(CloseCase):
-    """asyncio and Twisted."""
+    """The shells of asyncio and Twisted."""
 
     def check(self, handled: list[float], looped: tuple[int, float]) -> None:
-        """One handler, and two turns of a loop."""
+        """Check one handler, and two steps of a loop."""
         self.assertEqual(len(handled), 2)
         self.assertLess(handled[0], 1)
         self.assertLess(handled[1], AT_ONCE_S)

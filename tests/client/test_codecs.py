@@ -10,10 +10,10 @@ from twistmq.client.base.errors import Undecodable
 
 
 class CodecsTests(SynchronousTestCase):
-    """What a program without a consumer uses."""
+    """The functions for programs without a consumer."""
 
     def test_a_body_is_compressed_and_decompressed(self) -> None:
-        """The flag that one function returns is the one that the other takes."""
+        """One function returns the flag that the other one needs."""
         body = b"order" * 1000
         compressed, sys_flag = codecs.compress(body)
         self.assertLess(len(compressed), len(body))

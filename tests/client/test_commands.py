@@ -31,10 +31,10 @@ from twistmq.tools.command_line import twistmq
 
 
 class EscapeTests(SynchronousTestCase):
-    """What a user types for delimiters and forms."""
+    """Escapes in delimiters and formats."""
 
     def test_escapes_stand_for_bytes(self) -> None:
-        """Other characters are UTF-8."""
+        """Other characters are encoded as UTF-8."""
         for text, data in (("\\n", b"\n"), ("\\t|\\0", b"\t|\0"), ("\\x1f\\xff", b"\x1f\xff"),
                            ("\\u20ac\u20ac", b"\xe2\x82\xac" * 2), ("\\\\n", b"\\n"),
                            ("ab", b"ab")):
@@ -48,7 +48,7 @@ class EscapeTests(SynchronousTestCase):
         self.assertRaises(ValueError, unescaped, "\\ud800")
 
     def test_lines_that_are_no_messages(self) -> None:
-        """A body in base64 has nothing else in it, and messages have a delimiter."""
+        """A body in base64 has nothing else, and messages have a delimiter."""
         def read(line: bytes, delimiter: bytes = b"\n") -> list[Message]:
             return list(read_messages((io.BytesIO(line),), "T", delimiter, b"", {}, "", True, 0))
 
@@ -75,7 +75,7 @@ class CommandTests(TestCase):
         return CliRunner().invoke(twistmq, [*arguments, "-n", self.where], input=given)
 
     def test_lines_come_out_as_they_went_in(self) -> Deferred[Any]:
-        """The whole topic is read to its end, and again by a group, which commits."""
+        """The topic is read to its end, and again by a group, which commits."""
         def run() -> None:
             lines = "".join(f"{number}\n" for number in range(3000))
             # Thousands of messages wait for each other longer than for three seconds somewhere.
@@ -108,7 +108,8 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_queues_that_a_topic_gets_are_read(self) -> Deferred[Any]:
-        """More queues of the broker, and those of another one: all that came after the start.
+        """The topic gets more queues on the broker and on another one; all later
+        messages are read.
 
         The command reads without a group, from the end.
         """
@@ -162,7 +163,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_a_broker_that_is_away(self) -> Deferred[Any]:
-        """The others are read meanwhile, and its messages come when it is back; one line says so.
+        """Other brokers are read in the meantime, and its messages follow; one line is logged.
 
         When all messages up to an end are wanted, its absence is an error.
         """
@@ -240,7 +241,7 @@ class CommandTests(TestCase):
             order=False))
 
     def test_keys_delimiters_filters_and_forms(self) -> Deferred[Any]:
-        """A key stands before its delimiter; a tag chooses; -f says what is printed."""
+        """A key is before its delimiter; a tag selects; -f gives the format."""
         def run() -> None:
             self.run_command("produce", "t", "-D", ";", "-K", "=", "--tags", "eu", "-H", "a=b",
                              given="k1=one;k2=two")
@@ -252,7 +253,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_messages_that_no_slave_has_are_told_of(self) -> Deferred[Any]:
-        """They are stored, and nothing failed."""
+        """They are stored, and the command does not fail."""
         def run() -> None:
             with running_broker({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2",
                                  "slaveTimeout": "200"}) as master:
@@ -279,7 +280,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_values_without_a_meaning_are_refused(self) -> Deferred[Any]:
-        """With the option's name; nothing is sent or read."""
+        """The error has the name of the option; nothing is sent or read."""
         def run() -> None:
             for words in (("consume", "t", "--from", "2026-13-01"),
                           ("consume", "t", "--from", "-5"),
@@ -293,7 +294,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_lines_of_json_that_are_no_messages_are_named(self) -> Deferred[Any]:
-        """By their number; a single key may be a text."""
+        """The error has their numbers; a single key may be a text."""
         def run() -> None:
             for line, said in (('{"body": "x", "keys": 5}', "its keys are 5"),
                                ('{"body": "x", "properties": 5}', "its properties are 5"),
@@ -316,7 +317,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_a_key_that_cannot_be_found_is_named(self) -> Deferred[Any]:
-        """By its line; what came before it is sent. So is a tag that no subscription can name."""
+        """The error has the line; earlier messages are sent. An invalid tag is refused as well."""
         def run() -> None:
             found = self.run_command("produce", "t", "-K", ":", given="k:1\no 17:2\n")
             self.assertEqual((found.exit_code, found.output), (
@@ -331,7 +332,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_a_line_that_is_no_message_stops_nothing_that_came_before(self) -> Deferred[Any]:
-        """The part of a batch ahead of it is sent."""
+        """The earlier part of a batch is sent."""
         def run() -> None:
             lines = "".join(f'{{"body": "{number}"}}\n' for number in range(1, 150))
             found = self.run_command("produce", "t", "--json", "--batch", "100",
@@ -344,7 +345,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_failures_ahead_of_a_line_that_is_no_message_are_told(self) -> Deferred[Any]:
-        """All of them, and the line."""
+        """All failures are reported, and the line."""
         def script(request: RemotingCommand) -> bytes | None:
             if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
                 return answer(request, body=route_body({"a": {0: server.address}}))
@@ -391,7 +392,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_a_group_of_what_is_not_there_is_an_error(self) -> Deferred[Any]:
-        """As it is without a group, and of a load."""
+        """The error is the same as without a group, and as for a load."""
         def run() -> None:
             for words in (("consume", "nosuch"), ("consume", "nosuch", "-g", "g"),
                           ("bench", "consumer", "-t", "nosuch", "--seconds", "1")):
@@ -402,7 +403,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_a_sigterm_ends_a_member_with_its_commits(self) -> Deferred[Any]:
-        """As Ctrl-C does: what was printed does not come again, but for the last line."""
+        """As after Ctrl-C, printed messages are not read again, except the last line."""
         def run() -> None:
             lines = "".join(f"{each}\n" for each in range(500))
             self.run_command("produce", "t", "--timeout", "60", given=lines)
@@ -448,7 +449,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_the_program_loads_no_server_for_a_command_of_the_client(self) -> None:
-        """It says what the command line of all commands says, and ends as that does."""
+        """The error is that of the whole command line, with the same status."""
         for words in (["consume", "-h"], ["produce"], ["consume", "t", "--nothing"]):
             said = []
             for module in ("entry", "command_line"):
@@ -470,7 +471,7 @@ class CommandTests(TestCase):
             self.assertEqual(own[1], [word for word in whole[1] if not word.startswith("twistmq.")])
 
     def test_messages_that_may_be_stored_are_told_from_those_that_are_not(self) -> Deferred[Any]:
-        """A broker that does not answer, or ends the connection, may have stored them."""
+        """A broker that does not answer, or closes the connection, may have stored them."""
         replies: list[str] = []
 
         def script(request: RemotingCommand) -> bytes | None:
@@ -500,7 +501,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_a_reader_that_ends_early_is_no_failure(self) -> Deferred[Any]:
-        """The shell's ``| head`` ends the command quietly."""
+        """``| head`` in a shell ends the command quietly."""
         def run() -> None:
             lines = "".join(f"{each:0100d}\n" for each in range(5000))
             self.run_command("produce", "t", "--timeout", "60", given=lines)
@@ -514,7 +515,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_a_request_prints_the_reply_of_its_consumer(self) -> Deferred[Any]:
-        """Without a consumer it fails in its time."""
+        """Without a consumer it fails after its time-out."""
         def run() -> None:
             with Consumer(self.where, group="quotes", topics="quotes", start="first") as consumer:
                 def answer(message: ReceivedMessage[Any]) -> None:
@@ -534,7 +535,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_bench_prints_its_figures(self) -> Deferred[Any]:
-        """As text or as JSON."""
+        """The output is text or JSON."""
         def run() -> None:
             found = self.run_command("bench", "producer", "--seconds", "0.3", "--json", "-t", "t")
             figures = json.loads(found.stdout)

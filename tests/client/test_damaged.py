@@ -78,7 +78,7 @@ class OneByteTests(TestCase):
             twistmq, ["consume", "T", *arguments, "-n", self.where])
 
     def test_a_consumer(self) -> Deferred[Any]:
-        """It gets the whole ones, goes on, and counts; a member after it has nothing to read."""
+        """It gets the other messages and counts one; a later member has nothing to read."""
         def run() -> None:
             self.send()
             found: list[bytes] = []
@@ -99,7 +99,7 @@ class OneByteTests(TestCase):
         return self.in_thread(run)
 
     def test_a_pull_consumer(self) -> Deferred[Any]:
-        """It skips, stops or marks."""
+        """It skips the message, stops, or marks it."""
         def polled(**options: Any) -> list[ReceivedMessage[Any]]:
             found: list[ReceivedMessage[Any]] = []
             with PullConsumer(self.where, group=f"g-{options}".translate(
@@ -123,7 +123,7 @@ class OneByteTests(TestCase):
         return self.in_thread(run)
 
     def test_an_asyncio_consumer(self) -> Deferred[Any]:
-        """As a blocking one."""
+        """Its behaviour is that of a blocking consumer."""
         async def main() -> None:
             found: list[bytes] = []
             async with aio.Consumer(
@@ -141,7 +141,7 @@ class OneByteTests(TestCase):
         return self.in_thread(run)
 
     def test_a_pop_consumer(self) -> Deferred[Any]:
-        """It gets the whole ones, and leaves the other one to the broker, which does not copy it.
+        """It gets the other messages, and leaves the damaged one to the broker.
 
         A message that is popped and not acknowledged afterwards comes again all the same.
         """
@@ -192,7 +192,7 @@ class OneByteTests(TestCase):
         return self.in_thread(run)
 
     def test_a_read(self) -> Deferred[Any]:
-        """``Client.read`` skips, raises or marks."""
+        """``Client.read`` skips the message, raises an error, or marks it."""
         def run() -> None:
             self.send()
             with Client(self.where) as client:
@@ -209,7 +209,7 @@ class OneByteTests(TestCase):
         return self.in_thread(run)
 
     def test_the_command(self) -> Deferred[Any]:
-        """It prints the whole ones, says which is not, and fails; with a group and without."""
+        """It prints the other messages, names the damaged one, and fails, also with a group."""
         def run() -> None:
             self.send()
             for group in ((), ("-g", "g", "-c", "6")):

@@ -1,4 +1,4 @@
-"""Consumers that end in unusual moments: with lost queues, or behind their client."""
+"""Consumers that end at unusual moments: with lost queues, or after their client."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ AT_ONCE_S = 8
 
 
 class LostTests(ShellCase):
-    """Messages that an iteration took, and whose queue went to another member meanwhile."""
+    """An iteration took messages whose queue was then assigned to another member."""
 
     def fill(self) -> None:
-        """Twenty messages in each of four queues."""
+        """Send twenty messages to each of four queues."""
         with Producer(self.where) as producer:
             for number in range(80):
                 producer.send("T", b"%d" % number)
 
     def test_a_blocking_iteration_gives_them_back(self) -> Deferred[Any]:
-        """The close does not wait for handlers that there are not."""
+        """The close does not wait for handlers that do not exist."""
         def run() -> None:
             self.fill()
             with Consumer(self.where, group="g", topics="T", start="first") as first:
@@ -55,7 +55,7 @@ class LostTests(ShellCase):
         return self.in_thread(run)
 
     def test_an_iteration_that_is_interrupted_gives_back_what_it_was_given(self) -> Deferred[Any]:
-        """The Ctrl-C comes when the messages were handed out, and before the program has them."""
+        """Ctrl-C comes when the messages are handed out, and before the program has them."""
         def run() -> None:
             self.fill()
             with Consumer(self.where, group="g", topics="T", start="first") as consumer:
@@ -76,7 +76,7 @@ class LostTests(ShellCase):
         return self.in_thread(run)
 
     def test_an_iteration_of_asyncio_gives_them_back(self) -> Deferred[Any]:
-        """The same."""
+        """The behaviour is the same."""
         async def consume() -> None:
             async with aio.Consumer(self.where, group="g", topics="T", start="first") as first:
                 found = aiter(first)
@@ -150,10 +150,10 @@ class ClosedClientTests(ShellCase):
 
 
 class InterruptedTests(ShellCase):
-    """Ctrl-C, and two threads, in a close."""
+    """Ctrl-C, and two threads, during a close."""
 
     def test_a_second_close_does_what_an_interrupted_one_could_not(self) -> Deferred[Any]:
-        """A client of its own is closed by the first already."""
+        """The first close has already closed a client of its own."""
         def interrupted(make: Any) -> None:
             raise KeyboardInterrupt
 
@@ -174,7 +174,7 @@ class InterruptedTests(ShellCase):
         return self.in_thread(run)
 
     def test_two_threads_may_close_at_once(self) -> Deferred[Any]:
-        """Both return, the one as the other, when the client is closed."""
+        """Both calls return when the client is closed."""
         def run() -> None:
             for kind in ("client", "producer"):
                 producer = Producer(self.where)
@@ -222,7 +222,7 @@ class InterruptedTests(ShellCase):
         self.assertEqual((errors, len(flushed), core.is_closed), ([], 1, True))
 
     def test_a_send_that_is_interrupted_does_not_hold_up_the_close(self) -> Deferred[Any]:
-        """Its room is taken, and nothing is under way that could give it back."""
+        """Its room is in use, and no message in flight could free it."""
         def interrupted(function: Any, *arguments: Any) -> None:
             raise KeyboardInterrupt
 

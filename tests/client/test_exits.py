@@ -1,4 +1,4 @@
-"""Programs that end without a close: what they handed over is at the brokers, or is told."""
+"""Programs that end without a close: their messages are sent, or their loss is reported."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class ExitCase(ShellCase):
                               capture_output=True, text=True, timeout=50, check=False)
 
     def stored(self, topic: str = "T") -> int:
-        """How many messages a topic has."""
+        """Return the number of messages of a topic."""
         with Client(self.where) as client:
             return sum(client.max_offset(queue) for queue in client.read_queues(topic))
 
     def check(self, program: str, stored: int, *, status: int = 0, said: str = "") -> None:
-        """Run a program, and compare what is stored, its status and what it says."""
+        """Run a program, and compare the stored messages, its status and its output."""
         done = self.run_program(program)
         self.assertEqual((self.stored(), done.returncode), (stored, status), msg=done.stderr)
         if said:
@@ -54,7 +54,7 @@ class BlockingExitTests(ExitCase):
     """The blocking style."""
 
     def test_messages_of_send_soon_are_stored(self) -> Deferred[Any]:
-        """Those that wait for a route, those in batches, and those of producers that are gone."""
+        """They wait for a route, are in batches, or belong to deleted producers."""
         def run() -> None:
             self.check(BLOCKING + """
 def main():
@@ -147,7 +147,7 @@ for _ in range(20):
         return self.in_thread(run)
 
     def test_an_end_that_is_interrupted_tells_what_is_lost(self) -> Deferred[Any]:
-        """Ctrl-C, or a handler of SIGTERM that exits, while the end waits for a name server."""
+        """Ctrl-C, or a handler of SIGTERM, interrupts the end, which waits for a name server."""
         def run() -> None:
             for interrupt in ("raise KeyboardInterrupt", "sys.exit(3)"):
                 done = self.run_program(BLOCKING + f"""
@@ -206,7 +206,7 @@ producer.send_oneway("T", b"x" * 1000)
         return self.in_thread(run)
 
     def test_the_end_of_a_transaction_goes_out(self) -> Deferred[Any]:
-        """The broker needs not ask: the message is delivered at once."""
+        """The broker need not ask, and the message is delivered at once."""
         def run() -> None:
             done = self.run_program(BLOCKING + """
 producer = Producer(WHERE, on_check=lambda message: None)
@@ -226,7 +226,7 @@ with producer.transaction("T", b"paid"):
         self.assertEqual(self.stored(), count)
 
     def test_children_finish_their_own_messages_and_not_their_parents(self) -> Deferred[Any]:
-        """By a fork and an exit, and by ``multiprocessing``, which calls no ``atexit``."""
+        """A fork and ``multiprocessing`` are tested; the latter calls no ``atexit``."""
         def run() -> None:
             self.check(BLOCKING + """
 import multiprocessing, os
@@ -279,7 +279,7 @@ polling.poll(timeout_s=0)
         return self.in_thread(run)
 
     def test_what_could_not_be_sent_is_said(self) -> Deferred[Any]:
-        """At the end of the program within its time, and at a close too."""
+        """A line is printed at the end of the program within its time, and at a close."""
         def run() -> None:
             begin = time.monotonic()
             done = self.run_program(BLOCKING + """
@@ -302,7 +302,7 @@ for look in (0, 1):
         return self.in_thread(run)
 
     def test_errors_that_the_program_looked_at_are_not_said_again(self) -> Deferred[Any]:
-        """By asking for the result, or by a function that is called with it."""
+        """The program asked for the result, or gave a function that gets it."""
         def run() -> None:
             done = self.run_program(BLOCKING + """
 for batched in (False, True):
@@ -318,7 +318,7 @@ for batched in (False, True):
 
 
 class LoopExitTests(ExitCase):
-    """asyncio and Twisted."""
+    """The shells of asyncio and Twisted."""
 
     def test_a_loop_of_asyncio_waits_for_its_messages(self) -> Deferred[Any]:
         """Without a connection, with batches, and with sends that were only begun."""
@@ -385,7 +385,7 @@ asyncio.run_coroutine_threadsafe(main(), loop).result()
         return self.in_thread(run)
 
     def test_a_reactor_waits_for_its_messages(self) -> Deferred[Any]:
-        """One that ``react`` runs, and one that the program stops."""
+        """``react`` runs the reactor, or the program stops it."""
         def run() -> None:
             self.check(LOOPS + """
 from twisted.internet import reactor

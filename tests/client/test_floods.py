@@ -1,4 +1,4 @@
-"""Servers that flood a client with requests, or that never read: in each of the three styles."""
+"""Servers that flood a client with requests, or never read, in each of the three styles."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class FloodServer(ScriptedServer):
 
 
 class Lines(logging.Handler):
-    """Counts lines, and those with the text of an error from inside and nothing else."""
+    """A log handler that counts lines, and those with an internal error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class FloodTests(TestCase):
         self.addCleanup(setattr, log, "propagate", True)
 
     def check(self, _: object = None) -> None:
-        """Each request was answered, in no more memory, and the log has not a line for each."""
+        """Check that each request was answered, with limited memory and few log lines."""
         self.assertTrue(self.server.is_over.is_set())
         self.assertLess(self.server.growth_mib, GROWTH_MAX_MIB)
         self.assertLess(self.lines.count, COUNT / 100)
@@ -126,7 +126,7 @@ class FloodTests(TestCase):
         return deferToThread(work).addCallback(self.check)
 
     def test_a_blocking_consumer_answers_them(self) -> Deferred[Any]:
-        """By the thread of all clients."""
+        """The thread of all clients answers."""
         def work() -> None:
             with Consumer(self.server.address, group="g", topics="t"):
                 self.assertTrue(self.server.is_over.wait(100))
@@ -134,7 +134,7 @@ class FloodTests(TestCase):
         return self.on_thread(work)
 
     def test_a_consumer_of_asyncio_answers_them(self) -> Deferred[Any]:
-        """By its loop."""
+        """Its loop answers."""
         async def main() -> None:
             async with aio.Consumer(self.server.address, group="g", topics="t"):
                 await asyncio.to_thread(self.server.is_over.wait, 100)
@@ -142,7 +142,7 @@ class FloodTests(TestCase):
         return self.on_thread(lambda: asyncio.run(main()))
 
     def test_a_consumer_of_twisted_answers_them(self) -> Deferred[Any]:
-        """By the reactor."""
+        """The reactor answers."""
         async def main() -> None:
             consumer = tx.Consumer(self.server.address, group="g", topics="t", reactor=reactor)
             async with consumer:
@@ -152,12 +152,12 @@ class FloodTests(TestCase):
 
 
 class DeafServerTests(TestCase):
-    """A server that reads nothing: a close ends in time, and nothing of the connection is left."""
+    """A server that reads nothing: a close ends in time, and no connection remains."""
 
     timeout = 120
 
     def setUp(self) -> None:
-        """A socket that takes connections and reads nothing."""
+        """Create a socket that accepts connections and reads nothing."""
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.addCleanup(self._socket.close)
@@ -207,7 +207,7 @@ class DeafServerTests(TestCase):
         return deferToThread(lambda: asyncio.run(main()))
 
     def test_a_connection_of_twisted_is_gone(self) -> Deferred[Any]:
-        """Trial finds what is left in the reactor."""
+        """Trial checks the reactor."""
         async def main() -> None:
             client = tx.Client(self.address, reactor=reactor)
             await self.fill(client)

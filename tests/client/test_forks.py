@@ -1,4 +1,4 @@
-"""Forks inside of blocks: the child cannot use what its parent opened, and ends its blocks quietly.
+"""Forks within blocks: the child cannot use objects of its parent, and ends its blocks quietly.
 
 Each test forks a child inside of ``with`` blocks. The child calls methods, leaves the blocks, and
 exits with the number of mistakes. Then the parent goes on as if there were no child.
@@ -28,7 +28,7 @@ from twistmq.client.event_loop.shell import _finish_all
 
 
 class ForkCase(ShellCase):
-    """Forks, and counts the mistakes of the child."""
+    """A test that forks, and counts the errors of the child."""
 
     def setUp(self) -> None:
         """Start a broker."""
@@ -37,7 +37,7 @@ class ForkCase(ShellCase):
         super().setUp()
 
     def assert_fine(self, child: int) -> None:
-        """The child made no mistake."""
+        """Check that the child made no errors."""
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
 
 
@@ -45,7 +45,7 @@ class BlockingForkTests(ForkCase):
     """The blocking shell."""
 
     def test_the_blocks_of_a_child_end_without_an_error(self) -> Deferred[Any]:
-        """Of each object; and afterwards the parent sends and consumes with all of them."""
+        """Each object is tested; afterwards the parent sends and consumes with all of them."""
         def run() -> None:
             parent = os.getpid()
             child = 0
@@ -85,7 +85,7 @@ class BlockingForkTests(ForkCase):
         return self.in_thread(run)
 
     def bodies(self, producer: Producer) -> list[bytes]:
-        """The bodies of the topic."""
+        """Return the bodies of the topic."""
         return [message.body for queue in producer.client.read_queues("T")
                 for message in producer.client.read(queue)]
 
@@ -123,7 +123,7 @@ class AioForkTests(ForkCase):
     """The shell for asyncio; the child leaves its blocks in the step in which it was forked."""
 
     def test_the_blocks_of_a_child_end_without_an_error(self) -> Deferred[Any]:
-        """Nothing is sent over the connections of the parent, which goes on."""
+        """Nothing is sent over the connections of the parent, which continues."""
         async def main() -> None:
             parent = os.getpid()
             child = -1

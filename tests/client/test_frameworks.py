@@ -24,7 +24,7 @@ PAGE: Final = (ROOT / "client/FRAMEWORKS.md").read_text()
 
 
 class ExampleTests(SynchronousTestCase):
-    """Each example against a broker."""
+    """Each example is run with a broker."""
 
     def setUp(self) -> None:
         running = running_broker()
@@ -50,7 +50,7 @@ class ExampleTests(SynchronousTestCase):
             process.wait()
 
     def log(self) -> str:
-        """The output of the program."""
+        """Return the output of the program."""
         return (self.folder / "log").read_text()
 
     def stop(self, process: subprocess.Popen[bytes], status: int = 0) -> None:
@@ -72,7 +72,7 @@ class ExampleTests(SynchronousTestCase):
                        for queue in client.read_queues("orders"))
 
     def test_fastapi(self) -> None:
-        """An order is sent by a request and billed by the task; the end commits it."""
+        """A request sends an order, and the task bills it; the end commits it."""
         if find_spec("fastapi") is None:
             self.skipTest("the extra test is not installed: fastapi is missing")
         # Without a file of settings, of which pytest would otherwise look for one above.
@@ -84,7 +84,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual(self.committed("billing"), 1)
 
     def test_fastapi_without_a_broker(self) -> None:
-        """A request is answered by 503, and a wrong one by 422."""
+        """A request gets 503, and a wrong one 422."""
         if find_spec("fastapi") is None:
             self.skipTest("the extra test is not installed: fastapi is missing")
         path = self.folder / "shop.py"
@@ -100,7 +100,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual(done.stdout, "503 422\n", msg=done.stderr)
 
     def test_asyncio(self) -> None:
-        """A signal ends the service, which has committed what it handled."""
+        """A signal ends the service, which has committed the handled messages."""
         self.send(20)
         with self.program("packing.py") as process:
             wait_until("the orders", lambda: self.log().count("packing o-") == 20)

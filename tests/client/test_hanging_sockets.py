@@ -1,4 +1,4 @@
-"""Brokers whose sockets open no connection, or take no bytes: sends end in time all the same."""
+"""Brokers whose sockets accept no connection or no bytes: sends end in time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE_S = 60.0
 
 @contextlib.contextmanager
 def full_socket() -> Iterator[socket.socket]:
-    """The socket of a broker that takes connections and reads nothing."""
+    """Return the socket of a broker that accepts connections and reads nothing."""
     with socket.create_server(("127.0.0.1", free_port())) as server:
         # Connections inherit it: the system takes little for a program that does not read.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -40,7 +40,7 @@ def full_socket() -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def closed_door() -> Iterator[socket.socket]:
-    """The socket of a broker whose system answers no attempt to connect."""
+    """Return the socket of a broker whose system answers no attempt to connect."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", free_port()), backlog=0))
         for _ in range(4):
@@ -52,7 +52,7 @@ def closed_door() -> Iterator[socket.socket]:
 
 
 def received(server: socket.socket) -> list[int]:
-    """How many bytes came on each connection of a server, until it ended."""
+    """Return the number of bytes on each connection of a server, until it ended."""
     server.setblocking(False)
     counts = []
     with contextlib.suppress(BlockingIOError):
@@ -69,7 +69,7 @@ def received(server: socket.socket) -> list[int]:
 
 @contextlib.contextmanager
 def namesrv_of(broker: socket.socket) -> Iterator[str]:
-    """A name server that knows one broker; :returns: its address."""
+    """Start a name server that knows one broker; :returns: its address."""
     address = f"127.0.0.1:{broker.getsockname()[1]}"
 
     def script(request: RemotingCommand) -> bytes:
@@ -82,12 +82,12 @@ def namesrv_of(broker: socket.socket) -> Iterator[str]:
 
 
 class TimeTests(TestCase):
-    """Whose time a send has, in each style; the broker answers no send."""
+    """The time-out of a send in each style; the broker answers no send."""
 
     timeout = 120
 
     def test_the_sends_own_time_then_the_producers_then_the_clients(self) -> Deferred[Any]:
-        """A producer of a shared client may have a time of its own, and so may each send."""
+        """A producer of a shared client may have its own time-out, and so may each send."""
         def script(request: RemotingCommand) -> bytes | None:
             body = route_body({"a": {0: server.address}})
             if request.code == RequestCode.SEND_MESSAGE_V2:
@@ -126,7 +126,7 @@ class HangingTests(TestCase):
     timeout = 120
 
     def check(self, errors: list[Any], maybe_stored: bool, begin: float) -> None:
-        """Each send failed once its time was over, and says whether it may be stored."""
+        """Check that each send failed after its time-out, and whether it may be stored."""
         self.assertTrue(TIMEOUT_S - 0.1 < time.monotonic() - begin < PATIENCE_S)
         self.assertEqual(len(errors), COUNT)
         for error in errors:
@@ -137,7 +137,7 @@ class HangingTests(TestCase):
                                     TIMEOUT_S * 500)
 
     def blocking(self, broker: socket.socket, maybe_stored: bool) -> None:
-        """With the blocking client."""
+        """Use the blocking client."""
         with namesrv_of(broker) as where:
             with Producer(where, timeout_s=TIMEOUT_S, compress_over=0) as producer:
                 begin = time.monotonic()
@@ -148,7 +148,7 @@ class HangingTests(TestCase):
     async def awaited(
         self, broker: socket.socket, maybe_stored: bool, module: Any, **options: Any
     ) -> None:
-        """With the client of an event loop."""
+        """Use the client of an event loop."""
         with namesrv_of(broker) as where:
             async with module.Producer(where, timeout_s=TIMEOUT_S, compress_over=0,
                                        **options) as producer:
@@ -165,7 +165,7 @@ class HangingTests(TestCase):
 
     def each(self, broker: Callable[[], contextlib.AbstractContextManager[socket.socket]],
              maybe_stored: bool) -> Deferred[None]:
-        """All three at once, each with a broker of its own."""
+        """Run all three at the same time, each with its own broker."""
         async def run() -> None:
             with contextlib.ExitStack() as stack:
                 first, second, third = (stack.enter_context(broker()) for _ in range(3))
@@ -185,7 +185,7 @@ class HangingTests(TestCase):
         return Deferred.fromCoroutine(run())
 
     def test_a_socket_that_takes_no_bytes_costs_a_send_its_time(self) -> Deferred[None]:
-        """The messages may be stored: a part of them is sent. The rest is given up."""
+        """A part of the messages is sent, so they may be stored."""
         return self.each(full_socket, True)
 
     def test_an_address_without_an_answer_costs_a_send_its_time(self) -> Deferred[None]:

@@ -1,4 +1,4 @@
-"""The help of the client: a new user finds a text about each public name and attribute."""
+"""The help of the client: each public name and attribute has a text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twistmq.client import aio, codecs, testing, tx
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The names that a module promises, except for its own modules.
+    """Return the names that a module exports, except its own modules.
 
     Compiled classes are left out: mypyc drops the text of a class. The same test reads them where
     nothing is compiled.
@@ -35,7 +35,7 @@ def is_compiled(value: object) -> bool:
 
 
 def undocumented(kind: type) -> Iterator[str]:
-    """The public attributes of a class about which its help says nothing."""
+    """Return the public attributes of a class that its help does not describe."""
     texts = [inspect.getdoc(each) or "" for each in kind.__mro__[:-1]]
     for each in kind.__mro__:
         if not each.__module__.startswith("twistmq."):
@@ -50,10 +50,10 @@ def undocumented(kind: type) -> Iterator[str]:
 
 
 class HelpTests(SynchronousTestCase):
-    """``help()`` of every public name."""
+    """The output of ``help()`` for every public name."""
 
     def test_each_class_has_a_text_of_its_own(self) -> None:
-        """Also each exception; the text of its base says nothing about it."""
+        """Each exception has one as well, because the text of its base does not describe it."""
         for module in (client, aio, tx, testing, codecs):
             for name, value in public_names(module):
                 if inspect.isclass(value):
@@ -92,7 +92,7 @@ class HelpTests(SynchronousTestCase):
         self.assertEqual(set(undocumented(Bare)), {"other", "method"})
 
     def test_each_class_says_how_to_name_the_servers_and_when_it_joins(self) -> None:
-        """In each style, once."""
+        """This is so once in each style."""
         for style in STYLES:
             for kind in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
                 text = inspect.getdoc(getattr(style.module, kind)) or ""

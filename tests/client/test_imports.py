@@ -1,4 +1,4 @@
-"""The modules that a client brings with it."""
+"""The modules that a client imports."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FOREIGN = ("twisted", "zope", "asyncio", "pluggy", "click", "lark", "yaml", "tab
 
 
 class ImportTests(SynchronousTestCase):
-    """In a process of its own each."""
+    """Each test uses its own process."""
 
     def modules(self, statement: str) -> list[str]:
-        """The modules that a process has after a statement and not before."""
+        """Return the modules that a statement adds to a process."""
         code = (f"import sys; before = set(sys.modules); {statement}; import json; "
                 "print(json.dumps(sorted(set(sys.modules) - before)))")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
@@ -25,7 +25,7 @@ class ImportTests(SynchronousTestCase):
         return found
 
     def test_a_client_needs_msgspec_and_the_standard_library_only(self) -> None:
-        """A worker of Spark, for one, has no reactor."""
+        """A worker of Spark, for example, has no reactor."""
         for name in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
             found = self.modules(f"from twistmq.client import {name}")
             self.assertIn("msgspec", found)
@@ -37,7 +37,7 @@ class ImportTests(SynchronousTestCase):
             self.assertEqual(packages - own - set(sys.stdlib_module_names), set(), msg=name)
 
     def test_the_client_for_asyncio_needs_asyncio_besides(self) -> None:
-        """Nothing else: a program without Twisted uses it."""
+        """A program without Twisted can use it."""
         for name in ("Client", "Producer", "Consumer", "PullConsumer", "PopConsumer"):
             found = self.modules(f"from twistmq.client.aio import {name}")
             packages = {module.partition(".")[0] for module in found}
@@ -45,7 +45,7 @@ class ImportTests(SynchronousTestCase):
             self.assertEqual(packages & set(FOREIGN), {"asyncio"}, msg=name)
 
     def test_the_client_for_twisted_imports_asyncio_nowhere(self) -> None:
-        """Twisted itself imports it, so it is taken away once Twisted is loaded."""
+        """Twisted itself imports it, so it is removed after Twisted is loaded."""
         code = ("import sys, twisted.internet.reactor, twisted.internet.threads\n"
                 "for name in [*sys.modules]:\n"
                 "    if name.partition('.')[0] == 'asyncio': sys.modules[name] = None\n"
@@ -67,7 +67,7 @@ class ImportTests(SynchronousTestCase):
             self.assertNotIn(module, found)
 
     def test_a_client_is_within_its_bound_of_all_modules_and_of_memory(self) -> None:
-        """All modules of the process: 200, and 22 MiB of it in memory.
+        """The limits of the process are 200 modules and 22 MiB of memory.
 
         Debian's interpreter loads a ``sitecustomize``, which is not counted.
         """
@@ -94,7 +94,7 @@ NOT_ON_WINDOWS = {
 
 
 class WindowsTests(SynchronousTestCase):
-    """As far as it can be shown where Windows is not."""
+    """As far as this can be tested without Windows."""
 
     def test_every_name_is_imported_without_what_windows_lacks(self) -> None:
         """The names of the blocking style and of asyncio; click needs a module of Windows."""

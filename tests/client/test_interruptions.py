@@ -74,7 +74,7 @@ class FutureTests(SynchronousTestCase):
     }
 
     def pair(self, kind: str) -> tuple[Any, Callable[[], None]]:
-        """A future, and what gives it the result 7."""
+        """Return a future, and the function that gives it the result 7."""
         if kind == "shared":
             outcomes: Outcomes[int] = Outcomes()
             return SharedFuture(outcomes, 0), lambda: outcomes.finish(lambda: [7])
@@ -111,14 +111,14 @@ class FutureTests(SynchronousTestCase):
             line += 1
 
     def test_each_line_of_a_wait(self) -> None:
-        """The thread that finishes the future goes on, and the wait ends with the result."""
+        """The thread that finishes the future continues, and the wait ends with the result."""
         for kind, names in (("alone", self.USES), ("shared", ("result", "as_completed"))):
             for name in names:
                 lines = self.interrupt_each_line(self.USES[name], kind, lambda future: None)
                 self.assertGreater(lines, 3, msg=name)
 
     def test_a_handler_that_waits_for_the_same_future(self) -> None:
-        """It gets the result, and so does the code that it interrupted."""
+        """It gets the result, and so does the interrupted code."""
         for name, kind in (("result", "alone"), ("wait", "shared")):
             self.interrupt_each_line(
                 self.USES[name], kind,
@@ -207,7 +207,7 @@ class LoopTests(SynchronousTestCase):
         self.assertGreater(line, 5)
 
     def test_a_flag_that_is_not_set_in_time(self) -> None:
-        """It may be set later; nothing is left of the wait."""
+        """It may be set later; nothing of the wait remains."""
         flag = Flag()
         self.assertFalse(flag.wait(0.001))
         self.assertFalse(flag.wait(-1))

@@ -1,4 +1,4 @@
-"""Lines that ``twistmq produce`` reads."""
+"""The lines that ``twistmq produce`` reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twistmq.client.commands.lines import read_messages
 
 
 class _Pieces(io.BytesIO):
-    """A pipe that gives a few bytes at a time.
+    """A pipe that delivers a few bytes at a time.
 
     :param size: how many.
     """
@@ -35,7 +35,7 @@ class PartTests(SynchronousTestCase):
     """Messages in a file."""
 
     def test_delimiters_are_found_wherever_a_read_ends(self) -> None:
-        """Also those of several bytes, and what follows the last one."""
+        """A delimiter may have several bytes, and the last message may lack it."""
         for delimiter in (b"\n", b"::", b"abab"):
             parts = [b"one", b"", b"t" * 50, b"aba", b"last"]
             data = delimiter.join(parts)
@@ -45,7 +45,7 @@ class PartTests(SynchronousTestCase):
                                  msg=f"{delimiter!r} {size}")
 
     def test_a_long_line_is_not_searched_again_for_each_read(self) -> None:
-        """Only the bytes that a read brought are copied and searched."""
+        """Only the bytes of the last read are copied and searched."""
         data = b"x" * 300_000
         searched: list[int] = []
 
@@ -73,7 +73,7 @@ class PartTests(SynchronousTestCase):
         self.assertLess(file.tell(), 1200)
 
     def test_deep_json_names_its_line(self) -> None:
-        """As any other line that is no message."""
+        """It is treated as any other line that is no message."""
         error = self.assertRaises(ValueError, bodies, b'{"body":"x"}\n' + b"[" * 100_000,
                                   is_json=True)
         self.assertIn("line 2: its brackets are nested too deep", str(error))

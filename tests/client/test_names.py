@@ -1,4 +1,4 @@
-"""The names of ``twistmq.client``, which are imported when they are first used."""
+"""The names of ``twistmq.client``, which are imported at their first use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from twistmq.client.shell.options import CLIENT, CONSUMER, POP_CONSUMER, PRODUCE
 
 
 class NameTests(SynchronousTestCase):
-    """The package's ``__getattr__``."""
+    """The function ``__getattr__`` of the package."""
 
     def test_each_public_name_is_found(self) -> None:
         """The table of modules has every name of ``__all__`` and no other."""
@@ -49,7 +49,7 @@ class NameTests(SynchronousTestCase):
         self.assertIn("twistmq.client.aio.Producer", done.stdout)
 
     def test_help_has_the_options(self) -> None:
-        """Of each class in each style, with what they mean."""
+        """Each class in each style has its options with their meanings."""
         for package in (twistmq.client, twistmq.client.aio, twistmq.client.tx):
             for name, rows in (("Client", CLIENT), ("Producer", PRODUCER), ("Consumer", CONSUMER),
                                ("PullConsumer", PULL_CONSUMER), ("PopConsumer", POP_CONSUMER)):
@@ -60,16 +60,16 @@ class NameTests(SynchronousTestCase):
                 self.assertNotIn("the page of options", text)
 
     def test_another_name_is_an_attribute_error(self) -> None:
-        """As of any module."""
+        """It is the error of any module."""
         with self.assertRaisesRegex(AttributeError, "'twistmq.client' has no attribute 'Nothing'"):
             twistmq.client.Nothing  # noqa: B018
 
 
 class ShownTests(SynchronousTestCase):
-    """What a program sees of its objects."""
+    """The representations of objects."""
 
     def test_objects_show_their_servers_groups_and_topics(self) -> None:
-        """Also whether they are closed."""
+        """They also show whether they are closed."""
         with running_broker() as broker:
             where = broker.namesrv_address
             with Client(where) as client:
@@ -84,7 +84,7 @@ class ShownTests(SynchronousTestCase):
             self.assertEqual(repr(client), f"<client of {where}, closed>")
 
     def test_a_future_and_a_transaction_show_their_state(self) -> None:
-        """In words, and not by the name of a private class."""
+        """The text has words, and not the name of a private class."""
         future: ThreadFuture[int] = running_future()
         self.assertRegex(repr(future), "^<future at 0x[0-9a-f]+, running>$")
         future.set_exception(KeyError("x"))
@@ -126,7 +126,7 @@ class ShownTests(SynchronousTestCase):
                         made.close()
 
     def test_a_client_that_was_never_closed(self) -> None:
-        """The end of the program warns of it, if the program shows such warnings."""
+        """The end of the program warns of it if the program shows such warnings."""
         with running_broker() as broker:
             where = broker.namesrv_address
             code = ("from twistmq.client import Producer\n"

@@ -1,4 +1,4 @@
-"""Queues that are new to a group which was there before: nothing that is sent to them is lost.
+"""Queues that are new to an existing group: no message to them is lost.
 
 All members begin with "last", the default.
 """
@@ -30,7 +30,7 @@ READ_MS = 2_500
 
 
 class Reader:
-    """A member that handles all it gets."""
+    """A member that handles all its messages."""
 
     def __init__(self, cluster: MemoryCluster, core: Member[Any] | PullMember[Any]) -> None:
         self.cluster = cluster
@@ -43,14 +43,14 @@ class Reader:
         cluster.settle()
 
     def run(self, milliseconds: float = READ_MS) -> None:
-        """Let time pass, and handle what comes."""
+        """Let time pass, and handle the messages."""
         end_ms = self.cluster.now_ms + milliseconds
         while self.cluster.now_ms < end_ms:
             self.cluster.advance(100)
             self.handle()
 
     def handle(self) -> None:
-        """Handle what is there."""
+        """Handle all messages."""
         if self.pull is not None:
             poller = self.pull.poller
             batches: list[Batch[Any]] | None = None
@@ -65,7 +65,7 @@ class Reader:
             self.member.succeed(batch.assigned, batch.messages)
 
     def take(self) -> list[bytes]:
-        """What was handled since the last call, in order of the bodies."""
+        """Return the bodies that were handled since the last call, in order."""
         handled, self.handled = self.handled, []
         return sorted(handled)
 
@@ -110,7 +110,7 @@ class Case(SynchronousTestCase):
     def reader(
         self, *topics: str, group: str = "g", start: str = "last", ip: str = "10.0.7.7"
     ) -> Reader:
-        """A member that joins now."""
+        """Return a member that joins now."""
         client = self.cluster.client(
             client_id=f"{ip}@DEFAULT" if self.kind == "broadcast" else f"{ip}@{id(object())}")
         wanted = dict.fromkeys(topics or ("T",), "*")
@@ -165,7 +165,7 @@ class NewQueueTests(Case):
         self.assertEqual(reader.take(), [b"0", b"1", b"2"])
 
     def test_a_topic_is_made_while_the_group_is_away(self) -> None:
-        """The group asked for it before, so a message was missed if it began at the end."""
+        """The group requested it before, so a message would be missed if it began at the end."""
         self.cached_route("T", "U")
         self.set_queues(self.a, "U", 2)
         self.send(self.a, "U", 1, b"0", b"1")
@@ -174,7 +174,7 @@ class NewQueueTests(Case):
         self.assertEqual(reader.take(), [b"0", b"1"])
 
     def test_a_topic_is_added_to_the_subscriptions_of_a_group(self) -> None:
-        """Its first message is still at hand, so it is read from there, as Apache's client does."""
+        """Its first message is in memory, so it is read from there, as in Apache's client."""
         self.cached_route()
         self.set_queues(self.b, "U", 1)
         self.send(self.b, "U", 0, b"0", b"1")
@@ -183,7 +183,7 @@ class NewQueueTests(Case):
         self.assertEqual(reader.take(), [b"0", b"1"])
 
     def test_a_topic_is_subscribed_to_while_the_member_is_there(self) -> None:
-        """Also when it does not exist yet."""
+        """The topic need not exist yet."""
         reader = self.reader()
         reader.run()
         for topic in ("U", "V"):
@@ -206,7 +206,7 @@ class NewQueueTests(Case):
         self.assertEqual(reader.take(), [b"0", b"1", b"2"])
 
     def test_a_member_restarts_before_it_saw_the_new_queue(self) -> None:
-        """It knew nothing of the queue when it left."""
+        """It did not know the queue when it left."""
         reader = self.reader()
         reader.run()
         self.set_queues(self.a, "T", 2)
@@ -220,7 +220,7 @@ class NewQueueTests(Case):
         self.assertEqual(reader.take(), [b"0"])
 
     def test_a_new_group_restarts_before_it_read_anything(self) -> None:
-        """What comes after its first start is for it, after a close and after a kill."""
+        """Messages after its first start belong to it, after a close and after a kill."""
         self.send(self.a, "T", 0, b"old")
         for number, (seen_ms, is_killed) in enumerate(((300, False), (1_000, True))):
             group = f"g{number}"
@@ -249,7 +249,7 @@ class NewQueueTests(Case):
         self.assertEqual(reader.take(), [b"0", b"1", b"2"])
 
     def test_a_topic_is_made_again_while_the_group_is_away(self) -> None:
-        """With fewer messages than the group had read before, and with more of them."""
+        """It has fewer, or more, messages than the group had read before."""
         for count in (1, 5):
             self.cached_route()
             self.send(self.a, "T", 0, b"x", b"y")
@@ -268,7 +268,7 @@ class NewQueueTests(Case):
             self.close(reader)
 
     def test_a_topic_is_made_again_under_a_member(self) -> None:
-        """At once, before the member can see that it is gone, and after a while."""
+        """This happens before the member can notice that it is missing, or after a while."""
         for gone_ms in (0, 3_000):
             for count in (1, 9):
                 reader = self.reader()
@@ -288,7 +288,7 @@ class NewQueueTests(Case):
 
 
 class PullNewQueueTests(NewQueueTests):
-    """The same for a consumer that is polled."""
+    """The same for a pull consumer."""
 
     kind = "pull"
 
@@ -316,7 +316,7 @@ class BroadcastNewQueueTests(NewQueueTests):
 
 
 class OldQueueTests(Case):
-    """A group that is new: what was sent before it is not for it."""
+    """A new group does not get earlier messages."""
 
     def setUp(self) -> None:
         """Make a topic with old messages at both brokers."""
@@ -336,7 +336,7 @@ class OldQueueTests(Case):
         return sent
 
     def test_a_new_group_begins_at_the_end(self) -> None:
-        """Whatever other groups did."""
+        """Other groups do not matter."""
         reader = self.reader(group="other", start="first")
         reader.run()
         self.assertEqual(len(reader.take()), 18)
@@ -369,13 +369,13 @@ class OldQueueTests(Case):
 
 
 class PullOldQueueTests(OldQueueTests):
-    """The same for a consumer that is polled."""
+    """The same for a pull consumer."""
 
     kind = "pull"
 
 
 class BroadcastOldQueueTests(Case):
-    """A broadcasting member that is new."""
+    """A new broadcast member."""
 
     kind = "broadcast"
 

@@ -1,5 +1,6 @@
-"""Calls of each style about received messages: the broker gets what the program said, and the
-program is told what the broker answered."""
+"""The calls of each style about received messages: the broker gets the program's decision, and the
+program gets the broker's answer.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _COUNT: Final = 6
 
 
 class Broker:
-    """A plugin that remembers the times clients ask for, and refuses what the test says."""
+    """A plugin that records the times in requests, and refuses on request."""
 
     def __init__(self) -> None:
         self.refused: set[int] = set()
@@ -41,7 +42,7 @@ class Broker:
 
     @hookimpl
     def before_request(self, request: Request[Any]) -> Reply | BrokerError | None:
-        """See the hook; runs on the broker's thread."""
+        """Implement the hook; it runs on the broker's thread."""
         code, header = request.command.code, request.header
         if isinstance(header, ChangeInvisibleTimeRequestHeader):
             self.changes.append(header.invisible_time)
@@ -53,7 +54,7 @@ class Broker:
 
 
 class Style:
-    """One style of the client; its calls can be awaited, those of the blocking style too."""
+    """One style of the client, whose calls can be awaited even in the blocking style."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -61,7 +62,7 @@ class Style:
         self._more: dict[str, Any] = {"reactor": reactor} if module is tx else {}
 
     def consumer(self, where: str, **options: Any) -> Any:
-        """A consumer of a group of this style's own."""
+        """Return a consumer of a group of this style."""
         return self.module.PopConsumer(where, group=f"g-{self.name}", topics="T", start="first",
                                        **self._more, **options)
 
@@ -138,7 +139,7 @@ class CallTests(TestCase):
         return self.each_style(main)
 
     def test_a_refused_batch_of_acknowledgements_is_told(self) -> Deferred[Any]:
-        """The program does not take messages for finished that the broker will give out again."""
+        """The program must not count messages as finished that the broker will deliver again."""
         async def main(style: Style) -> None:
             seen, call = self.note_queues, style.call
             consumer = style.consumer(self.where, invisible_s=30)

@@ -19,7 +19,7 @@ class PriorityTests(SynchronousTestCase):
     """A topic of the type PRIORITY with four queues."""
 
     def test_the_highest_priority_is_consumed_first(self) -> None:
-        """A message goes to the queue of its priority, or to the last one, and is popped by it."""
+        """A message goes to the queue of its priority, or to the last one."""
         with running_broker() as broker, Client(broker.namesrv_address, timeout_s=60) as client:
             client.ask(broker.broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC,
                        CreateTopicRequestHeader(

@@ -1,4 +1,4 @@
-"""The client's page and README's front: examples run, and options are those of the code."""
+"""The pages of the client and the front page: examples run, and options are those of the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FRONT = (ROOT / "README.md").read_text()
 
 
 class ExampleTests(TestCase):
-    """Examples against a running broker."""
+    """The examples with a running broker."""
 
     timeout = 120
 
@@ -45,7 +45,7 @@ class ExampleTests(TestCase):
         return deferToThread(run)
 
     def example(self, name: str) -> str:
-        """An example of the page."""
+        """Return an example of the page."""
         found = re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
         assert found is not None, name
         return found[1]
@@ -87,7 +87,7 @@ class ExampleTests(TestCase):
 
     @inlineCallbacks
     def test_the_examples_of_acknowledgements_run(self) -> Any:
-        """Each run of the first gets one message more; the second has ten at once."""
+        """Each run of the first gets one more message; the second gets ten at once."""
         for count in (1, 2, 3):
             yield self.run_example(self.example("acknowledge"))
             yield self.check_committed("billing", "orders", count)
@@ -96,13 +96,13 @@ class ExampleTests(TestCase):
 
     @inlineCallbacks
     def test_the_examples_of_errors_and_values_run(self) -> Any:
-        """A send is tried, and a value comes back."""
+        """A send is repeated, and a value is decoded."""
         yield self.run_example(self.example("values"))
         yield self.run_example(self.example("models"))
         yield self.run_example(self.example("errors"))
 
     def test_the_example_of_tls_runs(self) -> Deferred[Any]:
-        """Against a broker that takes nothing but TLS."""
+        """The broker requires TLS."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         folder.mkdir()
         authority = Authority(folder)
@@ -115,12 +115,12 @@ class ExampleTests(TestCase):
         return self.run_example(self.example("tls").replace("ca.pem", str(authority.cert)))
 
     def test_the_examples_of_tests_run(self) -> Deferred[Any]:
-        """Without a broker, and with brokers in memory."""
+        """They run without a broker, and with brokers in memory."""
         return self.run_example(self.example("testing") + self.example("memory"))
 
     @inlineCallbacks
     def test_the_example_on_the_front_page_runs(self) -> Any:
-        """It is the first block of Python there; each run acknowledges the message that it got."""
+        """It is the first block of Python there; each run acknowledges its message."""
         found = re.search(r"```python\n(from twistmq.client .*?)```", FRONT, re.DOTALL)
         assert found is not None
         for count in (1, 2, 3):
@@ -129,7 +129,7 @@ class ExampleTests(TestCase):
 
 
 def broken_loops(text: str) -> list[str]:
-    """The loops over a consumer that end by ``break`` or ``return`` and acknowledge nothing.
+    """Return the loops over a consumer that end by ``break`` or ``return`` unacknowledged.
 
     :returns: their first lines.
     """
@@ -151,10 +151,10 @@ def broken_loops(text: str) -> list[str]:
 
 
 class LoopTests(SynchronousTestCase):
-    """No example leaves a message unacknowledged that it has handled."""
+    """No example leaves a handled message unacknowledged."""
 
     def test_no_loop_over_a_consumer_ends_with_a_break(self) -> None:
-        """In all pages, and in the docstrings of what users import."""
+        """All pages, and the docstrings of public modules, are checked."""
         files = [path for path in ROOT.rglob("*.md") if ".venv" not in path.parts]
         for folder in ("client", "spark_bridge", "integrations", "broker/testing"):
             files += (ROOT / folder).rglob("*.py")
@@ -166,14 +166,14 @@ class LoopTests(SynchronousTestCase):
             self.assertEqual(broken_loops(text), [], msg=str(path))
 
     def test_such_a_loop_is_found(self) -> None:
-        """At once, or under a condition."""
+        """The end may be unconditional or conditional."""
         for end in ("    break", "    if body:\n        return 1", "    break  # enough"):
             self.assertEqual(len(broken_loops(f"for one in enumerate(consumer):\n{end}\nx")), 1)
         self.assertEqual(broken_loops("for one in consumer:\n    consumer.stop()\nbreak"), [])
 
 
 class PageTests(SynchronousTestCase):
-    """The tables."""
+    """The tables of the page."""
 
     def test_the_options_are_those_of_the_code(self) -> None:
         """The page is made from the rows."""

@@ -1,4 +1,4 @@
-"""Requests with replies, and recalls, of the three shells against a running broker."""
+"""Requests with replies, and recalls, of the three shells with a running broker."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from twistmq.client import (
 
 
 class ReplyTests(TestCase):
-    """A broker on a thread of its own."""
+    """A broker on its own thread."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """Start it."""
+        """Start the broker."""
         running = running_broker({"recallMessageEnable": "true"})
         self.where = running.__enter__().namesrv_address
         self.addCleanup(running.__exit__, None, None, None)
@@ -91,7 +91,7 @@ class ReplyTests(TestCase):
         return self.in_thread(run)
 
     def test_asyncio_requests_and_replies(self) -> Deferred[Any]:
-        """Both in one loop; a long reply is compressed on its way."""
+        """Both are in one loop; a long reply is compressed."""
         async def main() -> None:
             async with aio.Producer(self.where) as producer, aio.Consumer(
                     client=producer.client, group="g", topics="T", start="first") as consumer:
@@ -110,7 +110,7 @@ class ReplyTests(TestCase):
         return self.in_thread(lambda: asyncio.run(main()))
 
     def test_twisted_requests_and_replies(self) -> Deferred[Any]:
-        """Both in one reactor."""
+        """Both are in one reactor."""
         async def main() -> None:
             async with tx.Producer(self.where, reactor=reactor) as producer:
                 consumer = tx.Consumer(client=producer.client, group="g", topics="T", start="first")
@@ -127,7 +127,9 @@ class ReplyTests(TestCase):
         return Deferred.fromCoroutine(main())
 
     def test_timed_messages_are_taken_back(self) -> Deferred[Any]:
-        """By each shell; a second recall changes nothing, and one of a plain message is refused."""
+        """Each shell does it; a second recall changes nothing, and an ordinary
+        message is refused.
+        """
         async def recall(producer: Any) -> None:
             result = await producer.send("T", b"recalled", delay_s=2)
             await producer.recall(result)
@@ -165,7 +167,7 @@ class ReplyTests(TestCase):
         return Deferred.fromCoroutine(with_tx()).addCallback(lambda _: self.in_thread(run))
 
     def test_a_broker_that_is_set_up_without_it_gives_no_handle(self) -> Deferred[Any]:
-        """The error comes before anything is sent, or from the broker."""
+        """The error comes before a request, or from the broker."""
         running = running_broker({"recallMessageEnable": "false"})
         where = running.__enter__().namesrv_address
         self.addCleanup(running.__exit__, None, None, None)

@@ -1,4 +1,4 @@
-"""Public bug reports about consumers, tried here. See ``tests/REPORTS.md``."""
+"""Public bug reports about consumers, reproduced here; see ``tests/REPORTS.md``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class BroadcastTests(Case):
     kind = "broadcast"
 
     def broker_away(self, reader: Reader, away_ms: float) -> None:
-        """The first broker is killed, and comes back after a while."""
+        """Kill the first broker, and start it again after a while."""
         self.cluster.kill_broker(self.a.name)
         reader.run(away_ms)
         self.cluster.start_broker(self.a.name)
         reader.run(FOLLOW_MS)
 
     def test_a_broker_is_away_for_a_while(self) -> None:
-        """apache/rocketmq#4016: the offsets of queues whose broker is away are forgotten.
+        """apache/rocketmq#4016: the offsets of queues are lost while their broker is down.
 
         What is sent before the member sees the broker again was skipped there.
         """
@@ -64,10 +64,7 @@ class BroadcastTests(Case):
         self.assertEqual(reader.take(), [b"a2"])
 
     def test_the_file_cannot_be_written(self) -> None:
-        """apache/rocketmq#719: with a file that is read-only, a member does not get on.
-
-        Its offsets were read from the file again and again.
-        """
+        """apache/rocketmq#719: with a file that is read-only, a member does not continue."""
         reader = self.reader()
         reader.run()
         with patch.object(OffsetFile, "write", side_effect=OSError("read-only file system")):
@@ -80,7 +77,9 @@ class BroadcastTests(Case):
             self.assertEqual(reader.take(), [b"2"])
 
     def test_messages_that_fail_do_not_hold_up_the_offset(self) -> None:
-        """apache/rocketmq-client-go#977: a failure keeps the offset in the file where it is."""
+        """apache/rocketmq-client-go#977: after a failure the offset in the file
+        does not advance.
+        """
         reader = self.reader()
         reader.run()
         self.send(self.a, "T", 0, b"bad", b"good")
@@ -99,10 +98,10 @@ class BroadcastTests(Case):
 
 
 class TagTests(Case):
-    """A subscription to a tag whose hash another tag has."""
+    """A subscription to a tag whose hash is that of another tag."""
 
     def test_offsets_move_over_messages_of_a_colliding_tag(self) -> None:
-        """apache/rocketmq#72: an answer of which the client drops all messages commits nothing."""
+        """apache/rocketmq#72: if the client drops all messages of an answer, it commits nothing."""
         reader = self.reader()
         reader.member.subscribe(subscription("T", "Aa"))
         reader.run()
@@ -114,7 +113,7 @@ class TagTests(Case):
 
 
 class PullTests(Case):
-    """A consumer that is polled."""
+    """A pull consumer."""
 
     kind = "pull"
 
@@ -164,7 +163,7 @@ class PullTests(Case):
 
 
 class RetryTests(Case):
-    """What becomes of messages whose handlers fail."""
+    """Messages whose handlers fail."""
 
     def fail_all(self, reader: Reader, milliseconds: float) -> list[tuple[bytes, int]]:
         """Let time pass and fail each message; :returns: the bodies and attempts."""
@@ -209,7 +208,7 @@ class RetryTests(Case):
         self.assertEqual(self.fail_all(reader, 50_000)[:2], [(b"x", 1), (b"x", 2)])
 
     def test_a_batch_in_a_namespace(self) -> None:
-        """apache/rocketmq-client-go#662: only the batch gets the namespace, not its messages."""
+        """apache/rocketmq-client-go#662: only the batch has the namespace, and not its messages."""
         self.set_queues(self.a, "space%T", 1)
         producer = self.cluster.producer(self.cluster.client(namespace="space"))
         sender = producer.sender

@@ -21,7 +21,7 @@ GROUPS = ("g1", "g2", "g3")
 
 
 class HeartbeatTests(SynchronousTestCase):
-    """In a cluster of two brokers in memory."""
+    """A cluster of two brokers in memory."""
 
     def setUp(self) -> None:
         """Make the five, and note the heartbeats of their client."""
@@ -35,20 +35,20 @@ class HeartbeatTests(SynchronousTestCase):
                         for group in GROUPS]
 
     def note(self, address: str, data: bytes) -> None:
-        """Keep the heartbeats of what is written; a write has whole frames."""
+        """Record the heartbeats in written bytes; a write has whole frames."""
         for frame in FrameDecoder().feed(data):
             command = decode_command(frame)
             if command.code == RequestCode.HEART_BEAT and not command.is_response:
                 self.beats.append((address, HeartbeatData.decode(command.body)))
 
     def beats_of(self, minutes: int) -> list[tuple[str, HeartbeatData]]:
-        """The heartbeats of some minutes."""
+        """Return the heartbeats of some minutes."""
         self.beats.clear()
         self.cluster.advance(60_000 * minutes)
         return list(self.beats)
 
     def read(self, members: list[Any], body: bytes) -> None:
-        """Each member gets a message that both producers send."""
+        """Check that each member gets a message of both producers."""
         for producer in self.producers:
             producer.send("T", body)
         for member in members:
@@ -58,7 +58,7 @@ class HeartbeatTests(SynchronousTestCase):
             self.assertEqual(found, [body] * 2)
 
     def test_one_connection_an_address_and_one_heartbeat_a_broker(self) -> None:
-        """A heartbeat each half minute has all five."""
+        """A heartbeat every half minute has all five."""
         self.read(self.members, b"1")
         self.cluster.advance(5_000)
         addresses = sorted(broker.address for broker in self.cluster.brokers.values())
@@ -74,7 +74,7 @@ class HeartbeatTests(SynchronousTestCase):
         self.assertEqual(len(self.client.pipes), 3)
 
     def test_a_closed_one_leaves_the_others_as_they_are(self) -> None:
-        """Its group is told no more; connections stay, and the others go on."""
+        """Its group is no longer in heartbeats; the connections and the others remain."""
         self.read(self.members, b"1")
         pipes = dict(self.client.pipes)
         self.members[1].close()
@@ -90,7 +90,7 @@ class HeartbeatTests(SynchronousTestCase):
 
 
 class ThreadTests(SynchronousTestCase):
-    """With sockets."""
+    """The same with sockets."""
 
     def test_five_of_a_client_have_one_thread_beside_those_of_handlers(self) -> None:
         """All five work; the threads of a run end with it."""
@@ -126,9 +126,9 @@ class ThreadTests(SynchronousTestCase):
             self.assertEqual((self.workers(), seen.count("g1")), (set(), 2))
 
     def of_client(self) -> set[threading.Thread]:
-        """The threads of clients of this process."""
+        """Return the threads of clients of this process."""
         return {each for each in threading.enumerate() if each.name.startswith("twistmq-")}
 
     def workers(self) -> set[threading.Thread]:
-        """Those that run handlers."""
+        """Return the threads that run handlers."""
         return {each for each in self.of_client() if each.name.startswith("twistmq-worker-")}

@@ -1,4 +1,4 @@
-"""The three shells against a running broker: messages are sent and consumed."""
+"""The three shells with a running broker send and consume messages."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class SentCodes(Interceptor):
 
 
 class ShellCase(TestCase):
-    """A broker on a thread of its own, and topics of each test's own."""
+    """A broker on its own thread, and topics of each test."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """Start it."""
+        """Start the broker."""
         running = running_broker()
         self.broker = running.__enter__()
         self.addCleanup(running.__exit__, None, None, None)
@@ -68,7 +68,7 @@ class BlockingTests(ShellCase):
     """The blocking shell."""
 
     def test_messages_are_sent_and_iterated(self) -> Deferred[Any]:
-        """Leaving the loop lets the last message come again, in the next member of the group."""
+        """If the loop is left, the next member of the group gets the last message again."""
         def run() -> None:
             with Producer(self.where, group="p") as producer:
                 results = [producer.send("T", b"%d" % number, tags="a", keys=["k"])
@@ -100,7 +100,7 @@ class BlockingTests(ShellCase):
         return self.in_thread(run)
 
     def test_messages_of_send_soon_are_batched_and_each_knows_its_place(self) -> Deferred[Any]:
-        """The offsets of the results are those at which the messages are read."""
+        """The offsets of the results are those of the stored messages."""
         def run() -> None:
             sends = SentCodes()
             with Producer(self.where, auto_batch=True, interceptors=[sends]) as producer:
@@ -118,7 +118,7 @@ class BlockingTests(ShellCase):
         return self.in_thread(run)
 
     def test_a_handler_decides_what_becomes_of_a_message(self) -> Deferred[Any]:
-        """Retry, Dead and an error; order is kept by a queue's suspension."""
+        """Retry, Dead and an error are tested; an ordered queue is suspended."""
         def run() -> None:
             with Producer(self.where) as producer:
                 for number in range(30):
@@ -186,7 +186,7 @@ class BlockingTests(ShellCase):
         return self.in_thread(run)
 
     def test_values_are_encoded_and_decoded(self) -> Deferred[Any]:
-        """A long body is compressed on its way; one that is no value is skipped when asked."""
+        """A long body is compressed; one without a value is skipped on request."""
         def run() -> None:
             pages = json_of(dict[str, str])
             with Producer(self.where, encode=pages.encode) as producer:
@@ -239,7 +239,7 @@ class BlockingTests(ShellCase):
         return self.in_thread(run)
 
     def test_a_child_of_a_fork_cannot_use_the_consumers_of_its_parent(self) -> Deferred[Any]:
-        """Each call that only gives work to the client's thread raises the error as well."""
+        """Calls that only post work to the client's thread raise the error as well."""
         def run() -> None:
             with Producer(self.where) as producer:
                 for number in range(5):
@@ -265,7 +265,7 @@ class BlockingTests(ShellCase):
         return self.in_thread(run)
 
     def test_a_child_of_a_fork_cannot_use_the_clients_of_its_parent(self) -> Deferred[Any]:
-        """It gets an error, and the parent's connections stay."""
+        """It gets an error, and the parent's connections remain."""
         def run() -> None:
             with Client(self.where) as client:
                 client.topics()
@@ -288,7 +288,7 @@ class AioTests(ShellCase):
     """The shell for asyncio."""
 
     def test_messages_are_sent_and_consumed(self) -> Deferred[Any]:
-        """By iteration, by a coroutine handler, and by a plain function on threads."""
+        """An iteration, a coroutine handler, and a function on threads are used."""
         async def main() -> None:
             async with aio.Producer(self.where, group="p") as producer:
                 await producer.send("T", b"0", keys=["k"])
@@ -309,7 +309,7 @@ class AioTests(ShellCase):
         return self.in_thread(lambda: asyncio.run(main()))
 
     async def handle(self, client: aio.Client, plain: bool) -> None:
-        """Consume all with a handler of some kind."""
+        """Consume all messages with a handler of some kind."""
         seen: list[int] = []
         consumer: aio.Consumer[bytes] = aio.Consumer(
             client=client, group=f"h{plain}", topics="T", start="first")
@@ -332,7 +332,7 @@ class AioTests(ShellCase):
         self.assertEqual(sorted(seen), list(range(300)))
 
     def test_cancelling_an_iteration_leaves_the_consumer_usable(self) -> Deferred[Any]:
-        """The message that comes later is read by the next iteration."""
+        """The next iteration reads the later message."""
         async def main() -> None:
             async with aio.Producer(self.where) as producer, aio.Consumer(
                     client=producer.client, group="g", topics="T", start="first") as consumer:
@@ -355,7 +355,7 @@ class TwistedTests(ShellCase):
     """The shell for Twisted."""
 
     def test_messages_are_sent_and_consumed_by_a_service(self) -> Deferred[Any]:
-        """The service joins, handles, and leaves."""
+        """The service joins, handles messages, and leaves."""
         async def main() -> None:
             async with tx.Producer(self.where, group="p", reactor=reactor) as producer:
                 await producer.send("T", b"0")

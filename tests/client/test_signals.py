@@ -131,7 +131,7 @@ class SignalTests(ExitCase):
         return self.in_thread(run)
 
     def test_a_handler_sends_and_polls_in_the_middle_of_a_wait(self) -> Deferred[Any]:
-        """The main thread watches futures, which have to end meanwhile."""
+        """The main thread waits for futures, which must end in the meantime."""
         def run() -> None:
             before = 0
             for arguments in ((), ("batches",)):
@@ -145,7 +145,7 @@ class SignalTests(ExitCase):
         return self.in_thread(run)
 
     def test_a_handler_closes_the_consumer_that_waits(self) -> Deferred[Any]:
-        """The loop ends, and the program after it."""
+        """The loop ends, and then the program."""
         def run() -> None:
             done = self.run_program(BLOCKING + 'Producer(WHERE).send("T", b"x")')
             self.assertEqual(done.returncode, 0, msg=done.stderr)

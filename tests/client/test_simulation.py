@@ -1,4 +1,4 @@
-"""A consumer group in simulations, a bounded number of seeds: tests/long has more."""
+"""A consumer group in simulations with a number of seeds; tests/long has more."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SEEDS = range(50)
 
 
 class SimulationTests(SynchronousTestCase):
-    """ClientSimulation."""
+    """The class ClientSimulation."""
 
     def test_no_seed_finds_anything(self) -> None:
-        """No seed finds anything, and no kind of step is left out.
+        """No seed finds a fault, and every kind of step occurs.
 
         The text of a seed that does find something says how to see it again.
         """
@@ -42,7 +42,7 @@ class SimulationTests(SynchronousTestCase):
         self.assertNotEqual(steps[0], steps[2])
 
     def test_a_failure_says_which_seed(self) -> None:
-        """A failure says which seed, what it did and how to replay it."""
+        """A failure has the seed, its steps, and the command that repeats it."""
         def take_nothing(delivery: Delivery[Any], most: int) -> None:
             delivery.ready_queues.clear()
 

@@ -1,4 +1,4 @@
-"""The simulation finds what it is for: each of these mutations of the client fails some seed."""
+"""The simulation is effective: with each of these mutations of the client, some seed fails."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SEED_COUNT = 300
 
 
 class MutationTests(SynchronousTestCase):
-    """One mutation each."""
+    """One test for each mutation."""
 
     def assert_found(self, target: object, name: str, mutation: Any, *, text: str) -> None:
-        """Some seed fails, and says so, while a part of the client is replaced."""
+        """Check that some seed fails while a part of the client is replaced."""
         self.patch(target, name, mutation)
         with self.assertRaises(SimulationFailed) as caught:
             for seed in range(SEED_COUNT):
@@ -44,18 +44,18 @@ class MutationTests(SynchronousTestCase):
         self.assert_found(handover, "UNLOCK_WAIT_MS", 0, text="handle one of the same queue")
 
     def test_no_lock_is_needed(self) -> None:
-        """Each member believes that it has the locks."""
+        """Each member assumes that it has the locks."""
         async def lock(locks: Locks, queues: Any) -> set[Any]:
             return set(queues)
 
         self.assert_found(Locks, "lock", lock, text="handle one of the same queue")
 
     def test_messages_are_handed_out_after_the_queue_is_lost(self) -> None:
-        """A lost queue keeps what waits."""
+        """A lost queue keeps its waiting messages."""
         self.assert_found(QueueWindow, "stop_handing_out", lambda window: [], text="PromiseBroken")
 
     def test_the_notice_of_a_cancelled_wait_is_lost(self) -> None:
-        """Another worker that waits does not hear of the messages."""
+        """Another waiting worker is not woken for the messages."""
         async def careless(delivery: Delivery[Any]) -> None:
             while delivery._closing.is_set or not delivery.ready_queues:
                 if delivery._closing.is_set:
@@ -79,7 +79,7 @@ class MutationTests(SynchronousTestCase):
         self.assert_found(handover.Handover, "finish", finish, text="comes again")
 
     def test_close_commits_nothing(self) -> None:
-        """Messages that were finished since the last commit come again."""
+        """Messages that were finished since the last commit are delivered again."""
         commit = Committer.commit
 
         async def no_commit(committer: Committer[Any], queues: Any = None, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The option ``start`` of each consumer: where a new group begins."""
+"""The option ``start`` of each consumer: the beginning of a new group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StartTests(SynchronousTestCase):
     """Five messages a minute apart, in a topic of two queues."""
 
     def setUp(self) -> None:
-        """Send them."""
+        """Send the messages."""
         self.cluster = MemoryCluster(seed=4)
         self.cluster.create_topic("T", 2)
         self.producer = self.cluster.producer()
@@ -53,7 +53,7 @@ class StartTests(SynchronousTestCase):
         return sorted(found)
 
     def test_each_start_of_each_consumer(self) -> None:
-        """From the first message, from the end, and from a time between two messages."""
+        """The start is the first message, the end, or a time between two messages."""
         for kind in ("consumer", "pull", "broadcast"):
             for start, first in (("first", 0), ("last", 5), (self.at(2), 2), (self.at(4), 4)):
                 expected = [b"%d" % number for number in range(first, 5)]

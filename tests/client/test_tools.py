@@ -1,4 +1,4 @@
-"""``twistmq admin`` against consumers of the client."""
+"""``twistmq admin`` with consumers of the client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ToolTests(AdminCase):
         self.wait_for(6)
 
     def handle(self, message: ReceivedMessage[Any]) -> None:
-        """Note a message."""
+        """Record a message."""
         self.note_queues.append(message.body)
 
     def wait_for(self, count: int) -> None:
@@ -49,7 +49,7 @@ class ToolTests(AdminCase):
         self.assertEqual(sorted(self.note_queues), sorted([b"%d" % each for each in range(6)] * 2))
 
     def test_the_state_of_a_member_is_shown(self) -> None:
-        """All members, and one in full."""
+        """All members are shown, and one with all details."""
         [row] = self.rows("consumerStatus", "-g", "g")
         client = self.producer.client.client_id
         self.assertEqual((row["client"], row["type"]), (client, "CONSUME_PASSIVELY"))

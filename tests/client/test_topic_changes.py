@@ -1,4 +1,4 @@
-"""Topics that change while they are in use, in a cluster in memory: nothing is lost."""
+"""Topics that change while they are in use, in a cluster in memory; nothing is lost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Traffic:
                 for body, result in self.acknowledged.items() if body not in before}
 
     def assigned(self) -> list[tuple[str, int]]:
-        """The queues of the members."""
+        """Return the queues of the members."""
         return sorted((queue.broker_name, queue.queue_id) for member in self.members
                       for queue in member.member.assigned())
 
@@ -91,7 +91,7 @@ class TopicTests(SynchronousTestCase):
     """One change after the other."""
 
     def check(self, traffic: Traffic) -> None:
-        """Each message that was stored was handled once."""
+        """Check that each stored message was handled once."""
         traffic.is_sending = False
         traffic.run(20_000)
         self.assertGreater(len(traffic.acknowledged), 100)
@@ -99,11 +99,11 @@ class TopicTests(SynchronousTestCase):
                          sorted(traffic.acknowledged, key=int))
 
     def queues(self, broker: str, count: int) -> list[tuple[str, int]]:
-        """So many queues of a broker."""
+        """Set the number of queues of a broker."""
         return [(broker, number) for number in range(count)]
 
     def test_queues_grow_and_shrink(self) -> None:
-        """From 4 to 16 and back: an administrator takes the write queues away first."""
+        """From 16 to 4 an administrator removes the write permission first."""
         traffic = Traffic()
         a = traffic.names[0]
         traffic.run(FOLLOW_MS)
@@ -122,7 +122,7 @@ class TopicTests(SynchronousTestCase):
         self.check(traffic)
 
     def test_a_broker_is_added(self) -> None:
-        """Its queues are sent to and read like the others."""
+        """Its queues are used like the others."""
         traffic = Traffic()
         a, b = traffic.names
         traffic.run(FOLLOW_MS)
@@ -135,7 +135,7 @@ class TopicTests(SynchronousTestCase):
         self.check(traffic)
 
     def test_a_topic_is_deleted_and_made_again(self) -> None:
-        """It is gone for half a minute, and has more messages than before then.
+        """It is missing for half a minute, and then has more messages than before.
 
         ``test_new_queues`` has topics that are made again before the members can look.
         """

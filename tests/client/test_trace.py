@@ -1,4 +1,4 @@
-"""The traces of producers and consumers, read back from a running broker."""
+"""The traces of producers and consumers, read from a running broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from twistmq.protocol.trace_records import (
 
 
 class _Outcomes(Interceptor):
-    """Notes the results of the first messages."""
+    """An interceptor that records the results of the first messages."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -48,21 +48,21 @@ class _Outcomes(Interceptor):
             self.has("all").set()
 
     def has(self, outcome: str) -> threading.Event:
-        """Set once this was told."""
+        """An event that is set after the first result."""
         return self._told[outcome]
 
     def all_told(self, topic: str) -> threading.Event:
-        """Set once the results of a topic's messages were told."""
+        """An event that is set after all results of a topic's messages."""
         return self.has("time-out" if topic == "Slow" else "all")
 
 
 class TraceTests(TestCase):
-    """A broker on a thread of its own."""
+    """A broker on its own thread."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """Start it."""
+        """Start the broker."""
         running = running_broker()
         self.broker = running.__enter__()
         self.where = self.broker.namesrv_address
@@ -73,7 +73,7 @@ class TraceTests(TestCase):
         return deferToThread(function)
 
     def traces(self) -> list[TraceRecord]:
-        """All records of the trace topic."""
+        """Return all records of the trace topic."""
         found: list[TraceRecord] = []
         with Client(self.where) as client:
             for queue in client.read_queues(TRACE_TOPIC):
@@ -84,7 +84,7 @@ class TraceTests(TestCase):
         return found
 
     def test_sends_and_consumptions_are_traced(self) -> Deferred[Any]:
-        """The close sends what waits; the ids join the records."""
+        """The close sends waiting records; ids connect the records of a message."""
         def run() -> None:
             with Producer(self.where, group="p", trace=True) as producer:
                 sent = producer.send("T", b"12345", tags="a", keys=["k"])
@@ -111,7 +111,7 @@ class TraceTests(TestCase):
         return self.in_thread(run)
 
     def test_each_send_of_each_style_has_a_record(self) -> Deferred[Any]:
-        """Each kind of send that has a result; the record says when, where and how it ended."""
+        """Each kind of send with a result has a record of time, place and result."""
         async def main(style: Style) -> None:
             topic, group, got = f"t-{style.name}", f"p-{style.name}", style.got
             begin_ms = int(time.time() * 1000)
@@ -141,7 +141,7 @@ class TraceTests(TestCase):
         return in_each_style(main)
 
     def test_each_outcome_of_a_handler_has_its_number(self) -> Deferred[Any]:
-        """Success, time-out, exception, no result, retry: 0 to 4, as interceptors are told them.
+        """Success, time-out, exception, no result and retry have the numbers 0 to 4.
 
         The late result of the handler that took too long is neither told nor traced.
         """
@@ -183,7 +183,7 @@ class TraceTests(TestCase):
         return self.in_thread(run)
 
     def test_records_that_wait_are_bounded(self) -> Deferred[Any]:
-        """A record over the bound is dropped, not kept, and all of them are counted."""
+        """A record above the limit is dropped, and all of them are counted."""
         self.patch(tracing, "QUEUE_MAX", 30)
         self.patch(tracing, "BATCH", 1000)
 
@@ -200,7 +200,7 @@ class TraceTests(TestCase):
         return self.in_thread(run)
 
     def test_many_records_go_in_several_messages(self) -> Deferred[Any]:
-        """Long keys make more of them; not one record is lost."""
+        """Long keys need more messages; no record is lost."""
         def run() -> None:
             with Producer(self.where, group="p", trace=True) as producer:
                 producer.send_many([Message("T", b"1", keys=["k" * 3000 + str(number)])

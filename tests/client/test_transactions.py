@@ -1,4 +1,4 @@
-"""Transactions of the three shells against a running broker."""
+"""The transactions of the three shells with a running broker."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SOON_MS = 300
 
 
 def unknown(message: ReceivedMessage[Any]) -> Any:
-    """An ``on_check`` that does not know."""
+    """An ``on_check`` that returns None."""
     return UNKNOWN
 
 
 class TransactionTests(TestCase):
-    """A broker on a thread of its own that asks when it is told to."""
+    """A broker on its own thread that asks producers on request."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """Start it."""
+        """Start the broker."""
         running = running_broker(SETTINGS)
         self.broker = running.__enter__()
         self.where = self.broker.namesrv_address
@@ -63,7 +63,7 @@ class TransactionTests(TestCase):
         return deferToThread(function)
 
     def test_a_commit_is_delivered_and_a_rollback_is_not(self) -> Deferred[Any]:
-        """The one that is left open behind them is asked about, and none of them is."""
+        """The broker asks about a third one that is left open, and not about these."""
         asked: list[bytes] = []
 
         def decide(message: ReceivedMessage[Any]) -> Any:
@@ -89,7 +89,7 @@ class TransactionTests(TestCase):
         return self.in_thread(run)
 
     def test_a_transaction_left_open_is_asked_about_off_the_clients_thread(self) -> Deferred[Any]:
-        """The producer decides after its block raised; one that fails is asked again."""
+        """The producer decides after its block raised; a check that fails is repeated."""
         asked: list[bytes] = []
         threads: set[str] = set()
         questions = count(1)
@@ -121,12 +121,12 @@ class TransactionTests(TestCase):
         return waiting.addCallback(check)
 
     def fail_in_block(self, producer: Producer) -> None:
-        """A transaction whose local part raises."""
+        """Run a transaction whose local part raises."""
         with producer.transaction("T", b"open"):
             raise KeyError
 
     def test_the_check_reaches_another_producer_of_the_group(self) -> Deferred[Any]:
-        """The one that sent the half message is gone."""
+        """The producer of the half message is closed."""
         def run() -> None:
             with Producer(self.where, group="pay", on_check=unknown) as first:
                 self.assertRaises(KeyError, self.fail_in_block, first)

@@ -1,4 +1,4 @@
-"""Checks of plain arguments: each call names what is allowed, and Python's own errors stay away."""
+"""Checks of plain arguments: each error names the permitted values, in place of Python's own."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ OF_CLIENTS: Final[list[tuple[str, Callable[[Client], object]]]] = [
 
 
 class ArgumentTests(SynchronousTestCase):
-    """Each wrong argument ends in an ``OptionError`` that names it."""
+    """Each wrong argument raises an ``OptionError`` that names it."""
 
     def assert_names(self, words: str, call: Callable[..., object], *arguments: object) -> None:
-        """The call raises an error with these words."""
+        """Check that the call raises an error with these words."""
         self.assertIn(words, str(self.assertRaises(OptionError, call, *arguments)))
 
     def test_a_text_and_a_whole_number(self) -> None:
-        """True is not a number here."""
+        """True does not count as a number."""
         check_text("", "topic")
         check_whole(0, "offset")
         check_whole(-1, "offset", -1)
@@ -118,7 +118,7 @@ class ArgumentTests(SynchronousTestCase):
             self.assert_names(f"count is {wrong!r}", check_whole, wrong, "count", 1)
 
     def test_of_constructors(self) -> None:
-        """Errors, strategies, serialisers and limits."""
+        """Errors, strategies, serialisers and limits check their arguments."""
         for words, call in CALLS:
             self.assert_names(words, call)
 
@@ -138,13 +138,13 @@ class ArgumentTests(SynchronousTestCase):
             self.assert_names("topic is 5", producer.queues, 5)
 
     def test_of_clients(self) -> None:
-        """Nothing is asked, and the client's thread keeps running."""
+        """No request is sent, and the client's thread continues."""
         with Client(NAMESRV) as own_client:
             for words, call in OF_CLIENTS:
                 self.assert_names(words, call, own_client)
 
     def test_of_consumers(self) -> None:
-        """The number of messages to get."""
+        """The number of messages to get is checked."""
         with PopConsumer(NAMESRV, group="g", topics="T", timeout_s=0.1, retries=0) as pop:
             self.assert_names("max_count is 'x'", pop.receive, "x")
         with PullConsumer(NAMESRV, group="g", timeout_s=0.1, retries=0) as pull:
@@ -158,7 +158,7 @@ class ArgumentTests(SynchronousTestCase):
         self.assertIsInstance(error.__cause__, AttributeError)
 
     def test_a_group_is_a_text_in_each_style(self) -> None:
-        """For each kind of consumer."""
+        """Each kind of consumer checks its group."""
         for style in STYLES:
             for kind in ("Consumer", "PullConsumer", "PopConsumer"):
                 make = partial(getattr(style.module, kind), NAMESRV, group=5, topics="T",
@@ -166,7 +166,7 @@ class ArgumentTests(SynchronousTestCase):
                 self.assert_names("group is 5: give a text", make)
 
     def test_a_batch_may_be_any_iterable(self) -> None:
-        """A generator, for example."""
+        """It may be a generator, for example."""
         producer = RecordingProducer()
         producer.send_batch(each for each in [MESSAGE, MESSAGE])  # type: ignore[arg-type]
         self.assertEqual(len(producer.messages), 2)

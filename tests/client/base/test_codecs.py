@@ -1,4 +1,4 @@
-"""Codecs of bodies: those of Java, bounds, missing packages, serialisers."""
+"""The codecs of bodies: Java's bodies, limits, missing packages, and serialisers."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def java_bodies() -> Iterator[tuple[str, int, bytes]]:
 
 
 def numbers(size: int) -> bytes:
-    """The body that the Java program compresses."""
+    """Return the body that the Java program compresses."""
     return b"".join(b"%d " % number for number in range(size))[:size]
 
 
 class CompressionTests(SynchronousTestCase):
-    """Bodies of ours and of Java's."""
+    """Bodies of our codecs and of Java's."""
 
     def test_bodies_of_java_decompress(self) -> None:
-        """Those that Java compressed by each codec, empty and large ones too."""
+        """Java compressed them with each codec, including empty and large ones."""
         names = set()
         for name, size, body in java_bodies():
             names.add(name)
@@ -76,7 +76,7 @@ class CompressionTests(SynchronousTestCase):
 
     @given(st.sampled_from(sorted(CODECS)), st.binary(max_size=3000), st.integers(1, 9))
     def test_a_body_comes_back(self, name: str, body: bytes, level: int) -> None:
-        """Whatever the body and the level; the flag says which codec it is."""
+        """A body is the same after compression at any level; the flag has the codec."""
         packed, sys_flag = compress(body, name, level)
         self.assertEqual(sys_flag, SYS_COMPRESSED | FLAGS[name])
         self.assertEqual(decompress(packed, sys_flag), body)
@@ -87,12 +87,12 @@ class CompressionTests(SynchronousTestCase):
         self.assertTrue(packed[4] & 0x20)
 
     def test_type_0_is_zlib_and_a_plain_body_is_left_as_it_is(self) -> None:
-        """Clients before 5.0 set no type; a type without the bit means nothing."""
+        """Clients before 5.0 set no type; a type without the bit has no meaning."""
         self.assertEqual(decompress(zlib.compress(b"a"), SYS_COMPRESSED), b"a")
         self.assertEqual(decompress(b"a", SYS_COMPRESSION_LZ4), b"a")
 
     def test_frames_that_follow_each_other_are_one_body(self) -> None:
-        """Of LZ4 and Zstandard a body may have more than one frame, as for Java's streams."""
+        """A body of LZ4 or Zstandard may have several frames, as Java's streams have."""
         for name in ("lz4", "zstd"):
             packed = compress(b"a" * 10, name)[0] + compress(b"b" * 10, name)[0]
             flag = SYS_COMPRESSED | FLAGS[name]
@@ -100,7 +100,7 @@ class CompressionTests(SynchronousTestCase):
             self.assertRaises(Undecodable, decompress, packed, flag, 19)
 
     def test_a_body_of_many_empty_frames_costs_little(self) -> None:
-        """A megabyte of them took five seconds of CPU, for each reading of one message."""
+        """A megabyte of them once took five seconds of CPU for each read of one message."""
         for name in ("lz4", "zstd"):
             frame, sys_flag = compress(b"", name)
             few = frame * (FRAMES_MAX - 1) + compress(b"x", name)[0]
@@ -111,7 +111,7 @@ class CompressionTests(SynchronousTestCase):
             self.assertIn("more than 128 frames", str(error))
 
     def test_a_long_frame_is_decompressed_in_chunks(self) -> None:
-        """Its end, and the begin of the next one, lie anywhere in a chunk."""
+        """Frames may end and begin anywhere in a chunk."""
         parts = [random.Random(number).randbytes(size) for number, size in enumerate(
             (200_000, 1, 65_536, 70_000))]
         for name in ("lz4", "zstd"):
@@ -122,7 +122,7 @@ class CompressionTests(SynchronousTestCase):
             self.assertRaises(Undecodable, decompress, packed + b"x", flag)
 
     def test_a_body_made_to_fill_memory_is_refused(self) -> None:
-        """It is not decompressed beyond the bound; at the bound it is taken."""
+        """It is not decompressed beyond the limit; a body at the limit is accepted."""
         for name in CODECS:
             packed, sys_flag = compress(bytes(100_000), name)
             self.assertEqual(len(decompress(packed, sys_flag, 100_000)), 100_000)
@@ -130,7 +130,7 @@ class CompressionTests(SynchronousTestCase):
             self.assertIn("more than 99999", str(error))
 
     def test_a_refused_body_does_not_fill_memory_before(self) -> None:
-        """Of 32 MiB no more than the bound is there at any time."""
+        """Of 32 MiB no more than the limit is in memory at any time."""
         for name in CODECS:
             packed, sys_flag = compress(bytes(32 << 20), name)
             tracemalloc.start()
@@ -161,7 +161,7 @@ class MissingTests(SynchronousTestCase):
     """An installation without the extra."""
 
     def hide(self, *names: str) -> None:
-        """Have imports of these modules fail."""
+        """Let imports of these modules fail."""
         self.addCleanup(codecs._imported.cache_clear)
         codecs._imported.cache_clear()
         for name in names:
@@ -175,7 +175,7 @@ class MissingTests(SynchronousTestCase):
         sys.modules[name] = None  # type: ignore[assignment]
 
     def restore(self, name: str, module: Any) -> None:
-        """Show it again."""
+        """Make it available again."""
         if module is None:
             sys.modules.pop(name, None)
         else:
@@ -226,7 +226,7 @@ class Order:
 
 @dataclass
 class Read:
-    """A message that was read."""
+    """A received message."""
 
     body: Any
 
@@ -258,7 +258,7 @@ class SerialiserTests(SynchronousTestCase):
         self.assertRaises(OptionError, msgpack_of, Thread)
 
     def test_a_body_of_no_value_is_undecodable(self) -> None:
-        """The error says of which type it is not, and where."""
+        """The error has the expected type and the place."""
         error = self.assertRaises(Undecodable, json_of(Order), Read(b'{"number":"x"}'))
         self.assertIn("JSON of Order", str(error))
         self.assertIn("$.number", str(error))
@@ -266,7 +266,7 @@ class SerialiserTests(SynchronousTestCase):
         self.assertRaises(Undecodable, text, Read(b"\xff"))
 
     def test_a_value_without_a_body_is_refused(self) -> None:
-        """The error says of which type the value is."""
+        """The error has the type of the value."""
         error = self.assertRaises(OptionError, json_of(object).encode, object())
         self.assertIn("object", str(error))
         self.assertRaises(OptionError, text.encode, 5)
@@ -281,6 +281,6 @@ class SerialiserTests(SynchronousTestCase):
             self.assertTrue(json_of(kind).encode(value))
 
     def test_a_type_without_json_is_refused_at_once(self) -> None:
-        """Also as a part of another type."""
+        """The same is true if the type is a part of another one."""
         for kind in (Thread, list[Thread], dict[str, Thread], 5):
             self.assertRaises(OptionError, json_of, kind)

@@ -1,4 +1,4 @@
-"""Functions that a program gives to the client: a call that would do nothing is refused."""
+"""Functions that a program gives to the client: those whose call does nothing are refused."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NAMESRV: Final = "127.0.0.1:9"
 
 
 def plain(value: Any = None) -> None:
-    """A function that may be called."""
+    """A function that can be called."""
 
 
 async def coroutine(value: Any = None) -> None:
-    """A function that has to be awaited."""
+    """A function that must be awaited."""
 
 
 def generator(value: Any = None) -> Iterator[None]:
@@ -66,7 +66,7 @@ GENERATORS: Final[list[Any]] = [generator, async_generator, partial(generator, 5
 
 
 class FaultTests(SynchronousTestCase):
-    """What a call of a function does."""
+    """The effect of a call of a function."""
 
     def test_the_fault_of_a_function(self) -> None:
         """A coroutine function is right where it is awaited, and a generator nowhere."""
@@ -83,7 +83,7 @@ class OptionTests(SynchronousTestCase):
     """Options that are functions or objects with methods, in each style."""
 
     def assert_refused(self, kind: str, name: str, value: object, styles: Any = STYLES) -> None:
-        """Each style names the option."""
+        """Check that each style refuses a function and names the option."""
         more: dict[str, Any] = {} if kind == "Producer" else {"group": "g", "topics": "T"}
         for style in styles:
             error = self.assertRaises(OptionError, getattr(style.module, kind), NAMESRV,
@@ -127,7 +127,7 @@ class OptionTests(SynchronousTestCase):
         memory.advance(0)
 
     def test_a_blocking_producer_names_what_to_give(self) -> None:
-        """The first error that a new user sees."""
+        """This is the first error that a new user sees."""
         error = self.assertRaises(OptionError, client.Producer, NAMESRV, on_check=coroutine)
         self.assertEqual(str(error), "option on_check is a coroutine function, which is not "
                                      "awaited here; give a plain function")

@@ -1,4 +1,4 @@
-"""Interceptors: what they may change, and what a mistake of theirs does to a send."""
+"""Interceptors: the changes that they may make, and the effects of their mistakes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRONG: Final[list[dict[Any, Any]]] = [
 
 
 class Changer(Interceptor):
-    """Changes the properties of each message."""
+    """An interceptor that changes the properties of each message."""
 
     def __init__(self, changes: dict[Any, Any]) -> None:
         self.changes = changes
@@ -42,7 +42,7 @@ class Changer(Interceptor):
 
 
 class ChangeTests(SynchronousTestCase):
-    """Changes of ``before_send``."""
+    """The changes that ``before_send`` makes."""
 
     def setUp(self) -> None:
         """A box with one broker, and the log lines of the client."""
@@ -68,7 +68,7 @@ class ChangeTests(SynchronousTestCase):
         return {name: value for name, value in parse_properties(text).items() if name != "UNIQ_KEY"}
 
     def test_a_change_that_cannot_be_sent_is_undone(self) -> None:
-        """The message keeps its own property and all other changes, and the log says so."""
+        """The message keeps its own property and all other changes; the log reports it."""
         own = {"a": "1", "x": "mine", "TAGS": "eu", "WAIT": "true"}
         self.assertEqual(self.sent({"y": "2", "x": "3"}), {**own, "y": "2", "x": "3"})
         self.assertEqual(self.lines, [])
@@ -93,7 +93,7 @@ class ChangeTests(SynchronousTestCase):
 
 
 class Entering(Interceptor):
-    """Notes the begin and the end of a handler.
+    """An interceptor that records the begin and the end of a handler.
 
     :param fails: where it fails: "call", "enter", "exit" or nowhere.
     """
@@ -112,7 +112,7 @@ class Entering(Interceptor):
 
     @contextmanager
     def entered(self, group: str, messages: Any) -> Iterator[None]:
-        """Note the steps."""
+        """Record the steps."""
         if self.fails == "enter":
             raise ZeroDivisionError("enter")
         self.steps.append(("begin", group, messages))
@@ -127,7 +127,7 @@ class Entering(Interceptor):
 
 
 class HandlerTests(SynchronousTestCase):
-    """Context managers around handlers."""
+    """The context managers around handlers."""
 
     def wrap_handler(self, steps: list[Any], fails: str, handler: Callable[[Any], Any]) -> Any:
         """A handler inside an interceptor that fails and one that does not."""
@@ -135,12 +135,12 @@ class HandlerTests(SynchronousTestCase):
             "g", handler)
 
     def test_a_handler_without_such_an_interceptor_is_unchanged(self) -> None:
-        """It costs nothing."""
+        """The handler is called directly."""
         self.assertIs(Interceptors([Interceptor()]).wrap_handler("g", print), print)
         self.assertIs(Interceptors([Changer({})]).wrap_awaited("g", AsyncMock), AsyncMock)
 
     def test_a_failing_interceptor_affects_neither_the_handler_nor_another_one(self) -> None:
-        """Its failure is logged; a message and a list are both given as a list."""
+        """The failure is logged; a message and a list are both passed as a list."""
         for fails in ("", "call", "enter", "exit"):
             steps: list[Any] = []
             with self.assertLogs("twistmq.client", logging.ERROR) as logged:
@@ -155,7 +155,7 @@ class HandlerTests(SynchronousTestCase):
                 self.assertIn("the interceptor Entering failed in around_handler", line)
 
     def test_an_error_of_the_handler_is_not_suppressed(self) -> None:
-        """Also if a context manager does not raise it again."""
+        """This is so even if a context manager does not raise it again."""
         def handle(_: object) -> None:
             raise fault
 
@@ -167,7 +167,7 @@ class HandlerTests(SynchronousTestCase):
             self.assertEqual(steps, [("begin", "g", ["m"]), ("error", fault)])
 
     def test_a_handler_that_is_awaited_ends_inside(self) -> None:
-        """And not when it returns its coroutine."""
+        """It does not end when the call returns a coroutine."""
         steps: list[Any] = []
 
         async def handle(_: object) -> str:
@@ -184,7 +184,7 @@ class InstalledTests(SynchronousTestCase):
     """Interceptors of all clients of the process."""
 
     def test_new_clients_get_an_installed_interceptor_once(self) -> None:
-        """After their own; clients that exist keep theirs."""
+        """They come after the client's own; existing clients are unchanged."""
         own, installed = Interceptor(), Changer({})
         for _ in range(2):
             install_interceptor(installed)

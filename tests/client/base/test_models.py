@@ -14,24 +14,24 @@ from twistmq.client import OptionError, Undecodable, model_of
 
 
 class Read:
-    """A message that was read."""
+    """A received message."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
 
 
 class Bill(BaseModel):
-    """A model with a bound and an alias."""
+    """A model with a limit and an alias."""
 
     number: int = Field(gt=0)
     name: str = Field(default="", alias="buyer")
 
 
 class ModelTests(SynchronousTestCase):
-    """Models and bodies."""
+    """The conversion between models and bodies."""
 
     def test_models_come_back(self) -> None:
-        """By their aliases, also in another process."""
+        """The bodies use the aliases; this works in another process, too."""
         bills = model_of(Bill)
         body = bills.encode(Bill(number=3, buyer="Ada"))
         self.assertEqual(body, b'{"number":3,"buyer":"Ada"}')
@@ -45,7 +45,7 @@ class ModelTests(SynchronousTestCase):
             self.assertIn("JSON of Bill", str(error))
 
     def test_another_value_is_refused(self) -> None:
-        """Even one with the same fields."""
+        """A value of another class is refused even if it has the same fields."""
         for value in ({"number": 3}, None, Read(b"")):
             error = self.assertRaises(OptionError, model_of(Bill).encode, value)
             self.assertIn("not a Bill", str(error))

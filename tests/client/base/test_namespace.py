@@ -1,4 +1,4 @@
-"""Names inside a namespace, and a client of one."""
+"""The names in a namespace, and a client with one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPICS = (
 
 
 class NamespaceTests(SynchronousTestCase):
-    """Wrapping and taking it off again."""
+    """Names are wrapped and unwrapped."""
 
     def test_names_are_wrapped_once_and_system_names_never(self) -> None:
         """Behind a prefix, not of the system, and once only."""
@@ -41,7 +41,7 @@ class NamespaceTests(SynchronousTestCase):
                              (name, name, True))
 
     def test_a_client_sends_and_commits_inside_its_namespace(self) -> None:
-        """Messages and offsets are the namespace's; the short names are not seen outside."""
+        """Messages and offsets belong to the namespace; nothing is stored under the short names."""
         with running_broker() as broker, \
                 Client(broker.namesrv_address, namespace="N") as inside, \
                 Client(broker.namesrv_address) as outside:

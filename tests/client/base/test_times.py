@@ -1,4 +1,4 @@
-"""Points in time: one rule for every argument and option that takes one."""
+"""Points in time: one rule applies to every argument and option."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ TAKERS: Final[dict[str, Callable[[Any], int]]] = {
 
 
 class TimeTests(SynchronousTestCase):
-    """The table of all places that take a point in time."""
+    """The table of all places that accept a point in time."""
 
     def test_each_place_takes_each_form_of_a_time(self) -> None:
         """A datetime with or without a zone, and seconds since 1970, are the same moment."""
@@ -93,7 +93,7 @@ class TimeTests(SynchronousTestCase):
             self.assertEqual(taker(0.0006), 1, msg=name)
 
     def test_each_place_refuses_what_is_not_a_time(self) -> None:
-        """The error names the value and says what to give."""
+        """The error has the value and the accepted forms."""
         for name, taker in TAKERS.items():
             for time, word in WRONG:
                 error = self.assertRaises(OptionError, taker, time)

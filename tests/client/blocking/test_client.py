@@ -1,4 +1,4 @@
-"""The blocking client: look-ups, pulls, sends, and what it tries again."""
+"""The blocking client: look-ups, pulls, sends, and repeated attempts."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ accounts:
 
 
 def free_address() -> str:
-    """An address where nobody listens."""
+    """Return an address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class BrokerTests(SynchronousTestCase):
-    """Against a broker."""
+    """Tests with a broker."""
 
     def test_send_and_pull(self) -> None:
-        """A topic that was not there is made; its queues take turns; pulls bring what was sent."""
+        """A new topic is created; its queues take turns; pulls return the sent messages."""
         with running_broker() as broker, Producer(broker.namesrv_address) as producer:
             client = producer.client
             results = [producer.send("orders", b"%d" % number, tags="t")
@@ -101,7 +101,7 @@ class BrokerTests(SynchronousTestCase):
                              [(b"0", 0, "k0"), (b"1", 1, "k1"), (b"2", 2, "k2")])
 
     def test_pull_status(self) -> None:
-        """The end, an offset that is not there, an expression that nothing fits."""
+        """The pull is at the end, at a missing offset, or has an expression without matches."""
         with running_broker() as broker, Producer(broker.namesrv_address) as producer:
             client = producer.client
             queue = producer.send("orders", b"1", tags="a").queue
@@ -114,7 +114,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual(other.next_offset, 1)
 
     def test_reads_decompress_bodies_and_compare_tags_again(self) -> None:
-        """A broker compares hashes of tags, and stores what it is sent."""
+        """A broker compares hashes of tags, and returns bodies as they were sent."""
         self.assertEqual(java_string_hash("Aa"), java_string_hash("BB"))
         with running_broker() as broker, Producer(broker.namesrv_address) as producer:
             queue = producer.send("orders", b"0", tags="BB").queue
@@ -131,7 +131,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual(list(client.read(queue, 100)), [])
 
     def test_pull_waits(self) -> None:
-        """The broker holds a pull as long as it is told to."""
+        """The broker holds a pull for the requested time."""
         with running_broker() as broker, Client(
                 broker.namesrv_address, timeout_s=10) as client:
             producer = Producer(client=client)
@@ -142,7 +142,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual([one.body for one in records_of(result.body)], [b"2"])
 
     def test_offsets_are_found_by_time_and_by_group(self) -> None:
-        """By time, and of a group that never was there, then has come somewhere."""
+        """The group has no offset at first, and one later."""
         with running_broker() as broker, Client(broker.namesrv_address) as client:
             queue = Producer(client=client).send("orders", b"1").queue
             [record] = records_of(client.pull(queue, 0, group="readers").body)
@@ -157,7 +157,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual(client.group_offset("readers", queue), 1)
 
     def test_runtime_info(self) -> None:
-        """Every broker the name server knows, and what it says of itself."""
+        """The result has every broker of the name server, with its runtime information."""
         with running_broker() as broker, Client(broker.namesrv_address) as client:
             (address,) = client.broker_addresses().values()
             self.assertEqual(address, broker.broker_address)
@@ -167,7 +167,7 @@ class BrokerTests(SynchronousTestCase):
             self.assertEqual(error.response_code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     def test_an_unknown_topic_is_an_error_with_name_and_code(self) -> None:
-        """A topic nobody knows, with its name and code."""
+        """The topic is unknown to the name server."""
         with running_broker({"autoCreateTopicEnable": "false"}) as broker, (
                 Client(broker.namesrv_address)) as client:
             producer = Producer(client=client)
@@ -178,7 +178,7 @@ class BrokerTests(SynchronousTestCase):
                 self.assertIn("nowhere", str(error))
 
     def test_a_broker_with_acl_accepts_only_signed_requests(self) -> None:
-        """A broker with access control takes what is signed rightly, and nothing else."""
+        """A broker with access control accepts only requests with a right signature."""
         home = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         (home / "conf").mkdir(parents=True)
         (home / "conf/plain_acl.yml").write_text(ACCOUNTS)
@@ -197,7 +197,7 @@ class BrokerTests(SynchronousTestCase):
 
 
 class RetryTests(SynchronousTestCase):
-    """Against servers that fail."""
+    """Tests with servers that fail."""
 
     def name_server(self, brokers: dict[str, dict[int, str]]) -> ScriptedServer:
         """A name server that answers every route with these brokers."""
@@ -207,7 +207,7 @@ class RetryTests(SynchronousTestCase):
 
     def broker(self, *, fails: int = 0, code: int = 0, answers: bool = True,
                after: threading.Event | None = None) -> ScriptedServer:
-        """A broker whose queues end at 5; the first so many requests get another answer.
+        """Start a broker whose queues end at 5; its first requests get another answer.
 
         :param code: the answer they get; 0: the connection ends.
         :param after: what it waits for before it ends.
@@ -249,7 +249,7 @@ class RetryTests(SynchronousTestCase):
         return [code for code in server.codes() if code not in _HEARTBEATS]
 
     def test_next_name_server(self) -> None:
-        """A name server that is not there costs one attempt, and is asked last from then on."""
+        """A name server that is down costs one attempt, and is asked last from then on."""
         name_server = self.name_server({"a": {0: "127.0.0.1:1"}})
         client = self.client(free_address(), name_server.address)
         self.assertEqual(client.read_queues("t"), [MessageQueue("t", "a", 0)])
@@ -257,7 +257,7 @@ class RetryTests(SynchronousTestCase):
         self.assertEqual(len(name_server.requests), 2)
 
     def test_no_name_server(self) -> None:
-        """Each is named with what is wrong with it."""
+        """The error names each name server with its fault."""
         addresses = [free_address(), free_address()]
         error = self.assertRaises(RemotingConnectError, self.client(*addresses).route, "t")
         for address in addresses:
@@ -266,7 +266,7 @@ class RetryTests(SynchronousTestCase):
         self.assertRaises(ValueError, Client, "localhost")
 
     def test_lost_connection(self) -> None:
-        """A look-up is asked again on a new connection, with a route asked for anew."""
+        """A look-up is repeated on a new connection, with a new route."""
         broker = self.broker(fails=1)
         name_server = self.name_server({"a": {0: broker.address}})
         client = self.client(name_server.address)
@@ -275,7 +275,7 @@ class RetryTests(SynchronousTestCase):
         self.assertEqual(len(name_server.requests), 2)
 
     def test_reads_go_to_the_slave_when_the_master_is_gone(self) -> None:
-        """When the master is gone its slave is asked, but never to write."""
+        """Reads go to the slave, and writes never do."""
         slave = self.broker()
         client = self.client(self.name_server({"a": {0: free_address(), 1: slave.address}}).address)
         queue = MessageQueue("t", "a", 0)
@@ -287,7 +287,7 @@ class RetryTests(SynchronousTestCase):
         self.assertEqual(self.codes(slave), [RequestCode.GET_MAX_OFFSET])
 
     def test_other_broker(self) -> None:
-        """A send goes to another broker after one that is gone, or has no room now."""
+        """A send goes to another broker if one is down, or has no room at the moment."""
         for failing in (None, self.broker(fails=9, code=ResponseCode.SYSTEM_BUSY)):
             other = self.broker()
             first = free_address() if failing is None else failing.address
@@ -308,14 +308,14 @@ class RetryTests(SynchronousTestCase):
         self.assertIn(len(self.codes(broker)), range(2, 20))
 
     def test_not_tried_again(self) -> None:
-        """What is refused for good is sent once."""
+        """A send with a permanent refusal is not repeated."""
         broker = self.broker(fails=9, code=ResponseCode.MESSAGE_ILLEGAL)
         producer = self.producer({"a": {0: broker.address}})
         self.assertRaises(RequestRefused, producer.send, "t", b"x")
         self.assertEqual(len(self.codes(broker)), 1)
 
     def test_time_out(self) -> None:
-        """A broker that does not answer is given up in time, its address told."""
+        """A broker that does not answer is given up in time; the error has its address."""
         broker = self.broker(answers=False)
         client = self.client(self.name_server({"a": {0: broker.address}}).address, timeout_s=1)
         begin = time.monotonic()
@@ -325,7 +325,7 @@ class RetryTests(SynchronousTestCase):
         wait_until("three requests", lambda: len(broker.requests) == 3)
 
     def test_requests_under_way(self) -> None:
-        """When a connection is lost, what waits on it fails; the next has a new connection."""
+        """Calls that wait on a lost connection fail; the next one has a new connection."""
         all_sent = threading.Event()
         broker = self.broker(fails=1, after=all_sent)
         producer = self.producer({"a": {0: broker.address}})
@@ -343,7 +343,7 @@ class RetryTests(SynchronousTestCase):
         self.assertEqual(producer.client.max_offset(queue), 5)
 
     def test_pulls_under_way_end_with_their_connection(self) -> None:
-        """Each future has an error of its own, and none can be cancelled any more."""
+        """Each future has its own error, and none can be cancelled any more."""
         all_sent = threading.Event()
         broker = self.broker(fails=1, after=all_sent)
         client = self.client(self.name_server({"a": {0: broker.address}}).address)
@@ -357,7 +357,7 @@ class RetryTests(SynchronousTestCase):
         self.assertEqual(len({id(error) for error in errors}), 3)
 
     def test_unknown_broker(self) -> None:
-        """A queue of a broker that no route names."""
+        """No route names the broker of the queue."""
         client = self.client(self.name_server({"a": {0: "127.0.0.1:1"}}).address)
         error = self.assertRaises(NoRoute, client.max_offset, MessageQueue("t", "gone", 0))
         self.assertIn("gone", str(error))

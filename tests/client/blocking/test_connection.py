@@ -1,4 +1,4 @@
-"""One connection without a thread: replies in any order, time-outs, signatures, TLS."""
+"""One connection without a thread: order of replies, time-outs, signatures, TLS."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from twistmq.protocol.signature import Credentials, Signer
 
 
 class ConnectionTests(SynchronousTestCase):
-    """Against a server that a test scripts."""
+    """Tests with a server that a test scripts."""
 
     def test_replies_in_any_order(self) -> None:
-        """Each request gets its own reply, whichever comes first."""
+        """Each request gets its own reply, in whatever order they arrive."""
         assigned: list[RemotingCommand] = []
 
         def script(request: RemotingCommand) -> bytes | None:
@@ -36,7 +36,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual([connection.reply(one).code for one in opaques], [71, 72, 73])
 
     def test_late_reply(self) -> None:
-        """A reply that came too late is dropped, and the connection stays open."""
+        """A late reply is dropped, and the connection stays open."""
         late: list[RemotingCommand] = []
 
         def script(request: RemotingCommand) -> bytes | None:
@@ -51,7 +51,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertEqual(connection._replies, {})
 
     def test_answered_requests_leave_nothing_behind(self) -> None:
-        """The connection waits itself, so its link keeps no deadline for a request."""
+        """The connection itself waits, so its link keeps no deadline for a request."""
         with scripted_server(answer) as server, Connection(server.address) as connection:
             for code in (71, 72):
                 connection.request(code)
@@ -59,7 +59,7 @@ class ConnectionTests(SynchronousTestCase):
                              {"waiting": 0, "deadline_steps": 0, "pending_bytes": 0})
 
     def test_a_connection_that_ends_is_an_error_of_its_own_kind(self) -> None:
-        """A connection that ends is an error of its own kind."""
+        """The end of a connection has its own class of errors."""
         def script(request: RemotingCommand) -> bytes | None:
             raise ConnectionError
 
@@ -74,7 +74,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertIn("frame length", str(error))
 
     def test_nobody_listens(self) -> None:
-        """The address and the reason are told."""
+        """The error has the address and the reason."""
         with socket.create_server(("127.0.0.1", 0)) as probe:
             address = f"127.0.0.1:{probe.getsockname()[1]}"
         error = self.assertRaises(RemotingConnectError, Connection, address)
@@ -82,12 +82,12 @@ class ConnectionTests(SynchronousTestCase):
         self.assertIn("refused", str(error))
 
     def test_a_malformed_address_is_an_error(self) -> None:
-        """A text that is no address is no connection either."""
+        """The error is the same as for a connection that fails."""
         error = self.assertRaises(RemotingConnectError, Connection, "name.server")
         self.assertIn("'name.server' is not host:port", str(error))
 
     def test_a_signed_request_passes_the_brokers_check(self) -> None:
-        """Requests pass the check that brokers make of them."""
+        """Brokers accept the signature of such a request."""
         credentials = Credentials("rocketmq2", "12345678", "token")
         with scripted_server(answer) as server, Connection(
                 server.address, credentials=credentials) as connection:
@@ -100,10 +100,10 @@ class ConnectionTests(SynchronousTestCase):
 
 
 class TlsTests(SynchronousTestCase):
-    """TLS by an SSLContext of the caller's."""
+    """TLS by an SSLContext of the caller."""
 
     def setUp(self) -> None:
-        """A certificate for 127.0.0.1."""
+        """Create a certificate for 127.0.0.1."""
         if shutil.which("openssl") is None:
             raise SkipTest("there is no openssl to make a certificate with")
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
@@ -135,7 +135,7 @@ class TlsTests(SynchronousTestCase):
         self.assertIn(f"TLS with {address} failed", str(error))
 
     def test_a_server_that_wants_a_certificate_gets_the_clients(self) -> None:
-        """With it the request passes; without one the connection ends."""
+        """With the certificate the request succeeds; without one the connection ends."""
         self.server_side.load_verify_locations(self.certificate)
         self.server_side.verify_mode = ssl.CERT_REQUIRED
         known, unknown = (ssl.create_default_context(cafile=str(self.certificate))
@@ -165,7 +165,7 @@ class TlsTests(SynchronousTestCase):
                 self.assertEqual(connection.request(71).code, 0)
 
     def test_server_without_tls(self) -> None:
-        """A server that does not speak TLS is no connection, in time."""
+        """A connection to a server without TLS fails in time."""
         with scripted_server(answer) as server:
             self.assertRaises(RemotingConnectError, Connection, server.address,
                               connect_timeout_s=0.3, tls=ssl.create_default_context())

@@ -1,4 +1,4 @@
-"""Between the threads of a blocking consumer and the client's thread."""
+"""The line between the threads of a blocking consumer and the client's thread."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from twistmq.client.core.consumer.assigned_queues import Batch
 
 
 class StillClock:
-    """A clock that stands."""
+    """A clock that stands still."""
 
     def monotonic_ms(self) -> float:
-        """No time has gone."""
+        """Return 0."""
         return 0.0
 
     def wall_ms(self) -> int:
-        """No time has gone."""
+        """Return 0."""
         return 0
 
 
 class Messages:
-    """A member with one queue of numbers, which notes how many were asked for."""
+    """A member with one queue of numbers that records the requested counts."""
 
     def __init__(self, count: int, *, in_order: bool) -> None:
         self.tasks = Scheduler(StillClock())
@@ -43,7 +43,7 @@ class Messages:
         return Batch(cast(Any, "queue"), cast(Any, taken)) if taken else None
 
     def release(self, assigned: object, messages: list[int]) -> None:
-        """Numbers come back."""
+        """Take numbers back."""
         self.released += messages
 
     async def ready(self) -> None:
@@ -64,13 +64,13 @@ class FeederTests(SynchronousTestCase):
         self.member.tasks.run()
 
     def taken(self) -> list[int]:
-        """The messages of the next batch."""
+        """Return the messages of the next batch."""
         batch = self.lines.get_nowait()
         assert batch is not None
         return cast("list[int]", batch.messages)
 
     def test_messages_of_a_queue_go_to_several_workers(self) -> None:
-        """In batches of the size, as many as there are workers."""
+        """Batches have the configured size, and their number is that of the workers."""
         self.feed(9, 2)
         self.assertEqual([self.taken(), self.taken()], [[0, 1], [2, 3]])
         self.assertTrue(self.lines.empty())
@@ -81,7 +81,7 @@ class FeederTests(SynchronousTestCase):
         self.assertEqual([self.taken(), self.taken()], [[0, 1, 2], [3]])
 
     def test_a_full_line_is_filled_again_when_half_of_it_is_taken(self) -> None:
-        """And the worker that sees it wakes the feeder."""
+        """The worker that sees this wakes the feeder."""
         self.feed(5, 1)
         self.assertFalse(self.feeder.is_needed)
         self.taken()
@@ -91,7 +91,7 @@ class FeederTests(SynchronousTestCase):
         self.assertEqual(self.lines.qsize(), 2)
 
     def test_what_is_in_the_line_at_the_end_waits_again(self) -> None:
-        """No worker took it."""
+        """No worker has taken them."""
         self.feed(5, 1)
         self.feeder.stop()
         self.member.tasks.run()
@@ -99,10 +99,10 @@ class FeederTests(SynchronousTestCase):
 
 
 class ResultsTests(SynchronousTestCase):
-    """Results of two queues."""
+    """The results of two queues."""
 
     def setUp(self) -> None:
-        """A member that notes what it is told, and an engine that runs when it is told to."""
+        """Create a member that records results, and an engine that runs on request."""
         self.told: list[tuple[Any, ...]] = []
         self.posted: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.results: Results[Any] = Results(
@@ -110,21 +110,21 @@ class ResultsTests(SynchronousTestCase):
                 (function, arguments)))
 
     def succeed(self, assigned: str, messages: list[int]) -> None:
-        """Messages were processed."""
+        """Report messages as processed."""
         self.told.append(("succeed", assigned, messages))
 
     def fail(self, assigned: str, messages: list[int]) -> None:
-        """Messages were not processed."""
+        """Report messages as failed."""
         self.told.append(("fail", assigned, messages))
 
     def run_posted(self) -> None:
-        """Run what was posted."""
+        """Run the posted functions."""
         posted, self.posted = self.posted, []
         for function, arguments in posted:
             function(*arguments)
 
     def test_messages_that_were_processed_meanwhile_are_told_at_once(self) -> None:
-        """Those of each queue together, and nothing that a thread posted later before them."""
+        """Those of each queue are reported together, before anything that was posted later."""
         for assigned, number in (("a", 1), ("b", 2), ("a", 3)):
             self.results.post(self.succeed, assigned, [number])
         self.results.post(self.fail, "a", [4])
@@ -134,7 +134,7 @@ class ResultsTests(SynchronousTestCase):
             ("succeed", "a", [1, 3]), ("succeed", "b", [2]), ("fail", "a", [4])])
 
     def test_later_results_are_posted_again(self) -> None:
-        """None waits for others."""
+        """No result waits for others."""
         for number in (1, 2):
             self.results.post(self.succeed, "a", [number])
             self.run_posted()

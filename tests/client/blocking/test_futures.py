@@ -1,4 +1,4 @@
-"""Futures of sends: as those of the standard library, which its functions take."""
+"""The futures of sends behave as those of the standard library."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from twistmq.client.blocking.futures import (
 
 
 class FutureTests(SynchronousTestCase):
-    """In one thread and in two."""
+    """The future in one thread and in two."""
 
     def test_a_result_is_there_at_once(self) -> None:
-        """And the future has made no lock for it."""
+        """The future has not created a lock."""
         future: RunningFuture[int] = RunningFuture()
         self.assertFalse(future.done())
         finish(future, 5)
@@ -31,7 +31,7 @@ class FutureTests(SynchronousTestCase):
         self.assertNotIn("_condition", vars(future))
 
     def test_it_cannot_be_cancelled(self) -> None:
-        """It is under way."""
+        """The message is in flight."""
         future = running_future()
         self.assertTrue(future.running())
         self.assertFalse(future.cancel())
@@ -40,7 +40,7 @@ class FutureTests(SynchronousTestCase):
         self.assertFalse(future.cancelled())
 
     def test_an_error_is_raised(self) -> None:
-        """By ``result``; ``exception`` returns it."""
+        """``result`` raises it; ``exception`` returns it."""
         future = running_future()
         finish(future, ValueError("no"))
         self.assertIsInstance(future.exception(), ValueError)
@@ -48,7 +48,7 @@ class FutureTests(SynchronousTestCase):
         self.assertRaises(InvalidStateError, future.set_exception, ValueError("again"))
 
     def test_a_result_that_does_not_come_in_time_is_an_error(self) -> None:
-        """It may come later."""
+        """The result may arrive later."""
         future = running_future()
         self.assertRaises(TimeoutError, future.result, 0.001)
         self.assertRaises(TimeoutError, future.exception, 0.001)
@@ -56,7 +56,7 @@ class FutureTests(SynchronousTestCase):
         self.assertEqual(future.result(0), 1)
 
     def test_a_thread_waits_for_the_result(self) -> None:
-        """It is woken when the result comes."""
+        """The thread is woken by the result."""
         future = running_future()
         found: list[object] = []
         thread = threading.Thread(target=lambda: found.append(future.result(30)))
@@ -66,7 +66,7 @@ class FutureTests(SynchronousTestCase):
         self.assertEqual(found, ["there"])
 
     def test_callbacks_are_called_once(self) -> None:
-        """Those from before the result, and those from after it."""
+        """They may be added before or after the result."""
         future = running_future()
         called: list[object] = []
         future.add_done_callback(called.append)
@@ -75,7 +75,7 @@ class FutureTests(SynchronousTestCase):
         self.assertEqual(called, [future, future])
 
     def test_functions_of_the_standard_library_wait_for_it(self) -> None:
-        """``wait``, ``as_completed`` and asyncio."""
+        """The functions are ``wait``, ``as_completed`` and those of asyncio."""
         futures = [running_future() for _ in range(3)]
         finish(futures[0], 0)
         done, waiting = wait(futures, 30, FIRST_COMPLETED)
@@ -94,7 +94,7 @@ class FutureTests(SynchronousTestCase):
         self.assertEqual(asyncio.run(ask()), 7)
 
     def test_no_result_is_lost_between_threads(self) -> None:
-        """Each of many futures is waited for while it ends."""
+        """A thread waits for each of many futures while it ends."""
         for number in range(300):
             future = running_future()
             thread = threading.Thread(target=finish, args=(future, number))
@@ -104,16 +104,16 @@ class FutureTests(SynchronousTestCase):
 
 
 class SharedTests(SynchronousTestCase):
-    """Futures of one batch."""
+    """The futures of one batch."""
 
     def setUp(self) -> None:
-        """Three of them; it is counted how often their results are made."""
+        """Create three futures, and count how often their results are made."""
         self.outcomes: Outcomes[str] = Outcomes()
         self.futures = [SharedFuture(self.outcomes, index) for index in range(3)]
         self.made = 0
 
     def end(self, error: Exception | None = None) -> None:
-        """The batch has ended."""
+        """End the batch."""
         def make() -> list[str]:
             self.made += 1
             return ["a", "b", "c"]
@@ -121,7 +121,7 @@ class SharedTests(SynchronousTestCase):
         self.outcomes.finish(make, error)
 
     def test_results_are_made_when_one_is_asked_for(self) -> None:
-        """Once, and no future has made a lock for them."""
+        """They are made once, and no future has created a lock."""
         self.assertFalse(any(each.done() for each in self.futures))
         self.end()
         self.assertTrue(all(each.done() for each in self.futures))
@@ -133,7 +133,7 @@ class SharedTests(SynchronousTestCase):
         self.assertFalse(any("_condition" in vars(each) for each in self.futures))
 
     def test_an_error_is_that_of_all(self) -> None:
-        """It is raised, or returned; those that wait are told too."""
+        """It is raised or returned, and threads that wait get it, too."""
         called: list[object] = []
         self.futures[2].add_done_callback(called.append)
         self.end(ValueError("no"))
@@ -159,7 +159,7 @@ class SharedTests(SynchronousTestCase):
         self.assertEqual(seen[9:], ["a"])
 
     def test_they_time_out_run_and_cannot_be_cancelled(self) -> None:
-        """As those that stand alone."""
+        """They behave as single futures do."""
         first = self.futures[0]
         self.assertTrue(first.running())
         self.assertFalse(first.cancel())
@@ -171,7 +171,7 @@ class SharedTests(SynchronousTestCase):
         self.assertIn("finished", repr(self.futures[1]))
 
     def test_threads_that_wait_are_woken(self) -> None:
-        """One in ``result``, and one in ``wait``."""
+        """One thread waits in ``result``, and one in ``wait``."""
         found: list[object] = []
         threads = [
             threading.Thread(target=lambda: found.append(self.futures[0].result(10))),
@@ -207,7 +207,7 @@ class SharedTests(SynchronousTestCase):
         self.assertEqual(asyncio.run(ask()), ["x", "y"])
 
     def test_no_result_is_lost_between_threads(self) -> None:
-        """Each of many futures is waited for while its batch ends."""
+        """A thread waits for each of many futures while its batch ends."""
         for number in range(300):
             outcomes: Outcomes[int] = Outcomes()
             future = SharedFuture(outcomes, 0)

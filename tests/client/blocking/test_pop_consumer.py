@@ -1,4 +1,4 @@
-"""Consumers that pop, against a running broker."""
+"""Pop consumers with a running broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from twistmq.protocol.trace_records import SubAfter, SubBefore, decode_records
 
 
 class PopCase(ShellCase):
-    """Messages of one topic; the broker revives at once what is not acknowledged."""
+    """Messages of one topic; the broker revives unacknowledged ones immediately."""
 
     def send(self, producer: Producer, count: int, topic: str = "T") -> None:
         """Send numbers."""
@@ -36,7 +36,7 @@ class BlockingTests(PopCase):
     """The blocking style."""
 
     def test_received_messages_are_acknowledged_extended_and_given_back(self) -> Deferred[Any]:
-        """A message without a result at the close comes to the next member at once."""
+        """A message without a result at the close is delivered to the next member at once."""
         def run() -> None:
             with Producer(self.where) as producer:
                 self.send(producer, 20)
@@ -72,7 +72,7 @@ class BlockingTests(PopCase):
         return self.in_thread(run)
 
     def test_a_shared_client_that_closes_ends_a_receive(self) -> Deferred[Any]:
-        """The pops end with their client, whose thread goes on for other clients."""
+        """The pops end with their client, whose thread continues for other clients."""
         def run() -> None:
             with Producer(self.where) as producer:
                 self.send(producer, 1)

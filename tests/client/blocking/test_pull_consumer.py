@@ -1,4 +1,4 @@
-"""Consumers that are polled, against a running broker."""
+"""Pull consumers with a running broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PullTests(ShellCase):
     """Twenty messages."""
 
     def setUp(self) -> None:
-        """Send them."""
+        """Send the messages."""
         super().setUp()
         with Producer(self.where) as producer:
             for number in range(20):
@@ -23,7 +23,7 @@ class PullTests(ShellCase):
             self.queues: list[MessageQueue] = producer.client.read_queues("T")
 
     def test_a_restart_continues_behind_what_a_later_poll_acknowledged(self) -> Deferred[Any]:
-        """The blocking style."""
+        """The blocking style is tested."""
         def run() -> None:
             seen: list[int] = []
             last: list[int] = []
@@ -45,7 +45,7 @@ class PullTests(ShellCase):
         return self.in_thread(run)
 
     def test_a_poll_in_the_middle_of_another_one(self) -> Deferred[Any]:
-        """As of a signal handler, or of two tasks: the next poll acknowledges both."""
+        """A signal handler or a second task polls; the next poll acknowledges both."""
         def run() -> None:
             with PullConsumer(self.where, group="n", topics="T", start="first") as consumer:
                 seen: list[Any] = []
@@ -69,7 +69,7 @@ class PullTests(ShellCase):
         return self.in_thread(run)
 
     def test_two_tasks_that_poll(self) -> Deferred[Any]:
-        """Each message comes once, and all are acknowledged."""
+        """Each message is returned once, and all are acknowledged."""
         async def main() -> None:
             async with aio.PullConsumer(
                     self.where, group="two", topics="T", start="first") as consumer:

@@ -1,4 +1,4 @@
-"""Sockets of the blocking client whose beginning or bytes go wrong: the client goes on."""
+"""Sockets of the blocking client that fail: the client continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twistmq.protocol.command import RemotingCommand
 
 
 def serve(request: RemotingCommand) -> bytes:
-    """Answers everything."""
+    """Answer every request."""
     return answer(request)
 
 
@@ -23,7 +23,7 @@ class FailureTests(SynchronousTestCase):
     """Each failure is the error of one request."""
 
     def setUp(self) -> None:
-        """A client, and a server that answers."""
+        """Create a client, and a server that answers."""
         server = scripted_server(serve)
         self.server = server.__enter__()
         self.addCleanup(server.__exit__, None, None, None)
@@ -31,7 +31,7 @@ class FailureTests(SynchronousTestCase):
         self.addCleanup(self.client.close)
 
     def ask(self, address: str = "") -> Any:
-        """Ask for anything."""
+        """Send a request."""
         return self.client.ask(address or self.server.address, RequestCode.GET_BROKER_CLUSTER_INFO)
 
     def test_a_name_that_dns_cannot_have_is_the_error_of_its_request(self) -> None:
@@ -42,7 +42,7 @@ class FailureTests(SynchronousTestCase):
         self.assertEqual(self.ask().code, 0)
 
     def test_a_process_without_room_for_a_file_is_the_error_of_its_request(self) -> None:
-        """Later there is room again."""
+        """The next request succeeds."""
         with mock.patch("twistmq.client.blocking.sockets.socket.socket",
                         side_effect=OSError(24, "Too many open files")):
             error = self.assertRaises(RemotingError, self.ask)
@@ -60,7 +60,7 @@ class FailureTests(SynchronousTestCase):
         self.assertEqual(self.ask().code, 0)
 
     def test_a_fault_of_the_engine_stops_neither_client_nor_others(self) -> None:
-        """The call that it belongs to ends by its time-out, and later ones are answered."""
+        """Its call times out, and later ones are answered."""
         def fail() -> None:
             raise ZeroDivisionError("a fault")
 
@@ -72,7 +72,7 @@ class FailureTests(SynchronousTestCase):
         self.assertEqual(self.ask().code, 0)
 
     def test_a_certificate_of_no_possible_name_is_the_error_of_its_request(self) -> None:
-        """TLS takes no name that begins with a dot."""
+        """TLS does not accept a name that begins with a dot."""
         context = mock.Mock()
         context.wrap_socket.side_effect = ValueError("server_hostname cannot start with a dot")
         with Client(self.server.address, timeout_s=30.0, retries=0) as client:

@@ -1,4 +1,4 @@
-"""Automatic batches that threads fill: without a broker, and one with many threads."""
+"""Automatic batches that are filled by threads: without a broker, and with many threads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stored_in_turn() -> Callable[[RemotingCommand], Answer]:
 
 
 class FillTests(SynchronousTestCase):
-    """The engine runs when a test says so."""
+    """The engine runs when the test asks for it."""
 
     def setUp(self) -> None:
         """Make a producer's batches, with the topic's route known."""
@@ -78,7 +78,7 @@ class FillTests(SynchronousTestCase):
         return self.batching.add(message, self.sender.prepare(message), queue)
 
     def wait(self, milliseconds: float = 0) -> None:
-        """Let the engine do what was posted, and time pass."""
+        """Let the engine run the posted functions, and let time pass."""
         while self.posted:
             self.posted.pop(0)()
         self.box.advance(milliseconds)
@@ -89,7 +89,7 @@ class FillTests(SynchronousTestCase):
                 if command.code == RequestCode.SEND_BATCH_MESSAGE]
 
     def test_the_engine_is_told_of_a_batch_and_not_of_a_message(self) -> None:
-        """Once when it begins, and once when some are full."""
+        """It is informed once when a batch begins, and once when some are full."""
         for number in range(100):
             self.send(b"%d" % number)
         self.assertEqual(len(self.posted), 1)
@@ -101,7 +101,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual(len(self.posted), 1)
 
     def test_messages_wait_for_others_and_each_has_its_own_result(self) -> None:
-        """Its id, its place and its offset; the properties are those of any message."""
+        """A message has its id and offset; its properties are those of any message."""
         waiting = [self.send(b"%d" % number) for number in range(3)]
         self.wait(9)
         self.assertEqual(self.parts(), [])
@@ -116,7 +116,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual((self.room.count, self.room.bytes), (0, 0))
 
     def test_plain_messages_and_others_keep_their_order(self) -> None:
-        """A message with a property of its own waits in the same batch."""
+        """A message with a property waits in the same batch."""
         self.send(b"0")
         self.send(b"1")
         self.send(b"2", keys=("k",), flag=7)
@@ -128,7 +128,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual(parse_properties(parts[2][2])["KEYS"], "k")
 
     def test_messages_of_a_queue_are_sent_in_order(self) -> None:
-        """A full batch goes before the one that was begun after it, however late the engine is."""
+        """A full batch is sent before the next one, however late the engine is."""
         queue = MessageQueue("T", "a", 0)
         for number in range(40):
             self.send(b"%04d" % number + b"x" * 2000, queue)
@@ -141,7 +141,7 @@ class FillTests(SynchronousTestCase):
         self.assertGreater(len(self.parts()), 1)
 
     def test_one_message_alone_is_sent_as_a_message(self) -> None:
-        """Plain or not."""
+        """The message may be plain or not."""
         for options in ({}, {"keys": ("k",)}, {}):
             waiting = self.send(b"x", **options)
             self.wait(11)
@@ -152,7 +152,7 @@ class FillTests(SynchronousTestCase):
                          [RequestCode.SEND_MESSAGE_V2] * 3)
 
     def test_a_message_as_long_as_a_batch_is_one(self) -> None:
-        """The batch before it goes first, and each has its own result."""
+        """The previous batch is sent first, and each has its own result."""
         waiting = [self.send(b"0"), self.send(b"1"), self.send(b"2", keys=("k" * 32_700,))]
         self.wait()
         results = [each.result(0) for each in waiting if each is not None]
@@ -160,7 +160,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual([body for parts in self.parts() for _, body, _ in parts], [b"0", b"1"])
 
     def test_what_brokers_take_alone_is_not_taken(self) -> None:
-        """Nor a flag that has no place in a batch; empty and large bodies are not plain."""
+        """Messages with a flag, an empty or a large body are not added either."""
         self.send(b"1")
         for options in ({"delay_level": 1}, {"sharding_key": "k"}, {"flag": 1 << 31}):
             self.assertIsNone(self.send(b"x", **options))
@@ -169,7 +169,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual(self.room.count, 1)
 
     def test_a_message_without_room_is_refused_and_takes_none(self) -> None:
-        """Once the time of a send is over."""
+        """It is refused when the time of a send is over."""
         self.room.take(1 << 20, 0)
         self.assertRaises(Full, self.send, b"1")
         self.room.give(1 << 20)
@@ -177,7 +177,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual(self.room.count, 1)
 
     def test_over_the_bound_of_all_batches_messages_go_alone(self) -> None:
-        """They are not taken until a batch has ended."""
+        """No more are added until a batch has ended."""
         self.send(b"1")
         self.send(b"2")
         accumulator = self.batching._accumulator
@@ -189,7 +189,7 @@ class FillTests(SynchronousTestCase):
         self.assertIsNotNone(self.send(b"4"))
 
     def test_a_refusal_fails_each_message_and_frees_the_room(self) -> None:
-        """With the error of the batch."""
+        """Each message has the error of the batch."""
         self.box.servers[A] = lambda command: (ResponseCode.MESSAGE_ILLEGAL, None, b"", "no")
         waiting = [self.send(b"%d" % number) for number in range(2)]
         self.wait(11)
@@ -199,7 +199,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual((self.room.count, self.room.bytes), (0, 0))
 
     def test_a_client_that_is_closed_fails_what_waits_and_takes_no_more(self) -> None:
-        """No message is left without an outcome."""
+        """No message remains without a result."""
         self.box.core.on_close.append(self.sender.flush_batches)
         waiting = [self.send(b"%d" % number) for number in range(2)]
         self.box.run(self.box.core.close())
@@ -209,7 +209,7 @@ class FillTests(SynchronousTestCase):
         self.assertIsNone(self.send(b"2"))
 
     def test_bodies_are_messages_only_when_nothing_else_has_to_see_them(self) -> None:
-        """An encoder sees each message, and so does an interceptor."""
+        """An encoder needs a message, and so does an interceptor."""
         encoding = Sender(self.box.core, ProducerOptions(auto_batch=True), lambda now_ms: "ID",
                           encode=lambda value: b"<" + value + b">")
         batching = ThreadBatcher(encoding, self.room, self.posted.append)
@@ -224,12 +224,12 @@ class FillTests(SynchronousTestCase):
 
 
 class ThreadTests(TestCase):
-    """Against a running broker."""
+    """Tests with a running broker."""
 
     timeout = 60
 
     def test_threads_fill_the_same_batches(self) -> Deferred[Any]:
-        """Each message is stored once, at the place that its sender is told, in its order."""
+        """Each message is stored once, in order, at the offset of its result."""
         threads, messages = 8, 400
 
         def run() -> None:
@@ -268,7 +268,7 @@ class ThreadTests(TestCase):
 
 
 def records(client: Client, queue: MessageQueue) -> dict[int, bytes]:
-    """The bodies of a queue, by offset."""
+    """Return the bodies of a queue, by offset."""
     found: dict[int, bytes] = {}
     offset = 0
     while (result := client.pull(queue, offset)).status is PullStatus.FOUND:

@@ -11,10 +11,10 @@ from twistmq.client.blocking.thread_in_flight_limit import ThreadInFlightLimit
 
 
 class RoomTests(SynchronousTestCase):
-    """Without a broker."""
+    """Tests without a broker."""
 
     def test_messages_and_bytes_are_bounded(self) -> None:
-        """The error says how much is under way; one message alone may have any size."""
+        """The error has the current amount; a single message may have any size."""
         room = ThreadInFlightLimit(2, 100)
         room.take(500, 0)
         error = self.assertRaises(Full, room.take, 1, 0)
@@ -25,7 +25,7 @@ class RoomTests(SynchronousTestCase):
         self.assertRaises(Full, room.take, 0, 0)
 
     def test_a_thread_gets_room_when_one_message_of_many_ended(self) -> None:
-        """It is woken for many; it looks by itself for few."""
+        """It is woken if many messages end; for a few it checks by itself."""
         room = ThreadInFlightLimit(100, 1 << 20)
         for _ in range(100):
             room.take(1, 0)
@@ -37,7 +37,7 @@ class RoomTests(SynchronousTestCase):
         self.assertRaises(Full, room.take, 1, 0)
 
     def test_all_that_is_under_way_is_waited_for(self) -> None:
-        """At most for so long."""
+        """The wait has a time-out."""
         room = ThreadInFlightLimit(10, 1 << 20)
         room.take(1, 0)
         self.assertRaises(TimeoutError, room.wait_empty, 0.001)

@@ -1,4 +1,4 @@
-"""A client's core whose servers are functions and whose clock is set by hand."""
+"""A client's core with functions as its servers, and a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Answer = tuple[int, CommandHeader | None, bytes, str | None] | None
 
 
 class HandClock:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000.0
 
     def monotonic_ms(self) -> float:
-        """Milliseconds for durations."""
+        """Return milliseconds for durations."""
         return self.now_ms
 
     def wall_ms(self) -> int:
-        """Unix ms."""
+        """Return Unix ms."""
         return 1_700_000_000_000 + int(self.now_ms)
 
 
@@ -156,7 +156,7 @@ class Box:
 
 
 def route(brokers: dict[str, str], queues: int = 4, perm: int = 6) -> TopicRouteData:
-    """A route over masters, by name and address."""
+    """Return a route over masters, by name and address."""
     return TopicRouteData(
         queue_datas=[QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues,
                                perm=perm) for name in brokers],
@@ -165,7 +165,7 @@ def route(brokers: dict[str, str], queues: int = 4, perm: int = 6) -> TopicRoute
 
 
 def routes(table: dict[str, TopicRouteData]) -> Callable[[RemotingCommand], Answer]:
-    """A name server that knows these topics."""
+    """Return a name server that knows these topics."""
     def answer(command: RemotingCommand) -> Answer:
         assert command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
         found = table.get(command.fields()["topic"])
@@ -177,7 +177,7 @@ def routes(table: dict[str, TopicRouteData]) -> Callable[[RemotingCommand], Answ
 
 
 def stored(command: RemotingCommand) -> Answer:
-    """A broker that stores every message at offset 0, and takes heartbeats."""
+    """Return a broker that stores every message at offset 0, and accepts heartbeats."""
     if command.code in (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT):
         return ResponseCode.SUCCESS, None, b"", None
     queue_id = int(command.fields()["e"])

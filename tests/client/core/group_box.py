@@ -1,4 +1,5 @@
-"""A broker for tests of consumer groups: queues, offsets, members and locks, by a hand's clock.
+"""A broker for tests of consumer groups: queues, offsets, members and locks, with a clock of the
+test.
 
 It answers as Apache's does, as far as members of a group ask. Records are held in memory.
 """
@@ -42,7 +43,7 @@ BROKER = "10.0.0.2:10911"
 
 
 class GroupBroker:
-    """One broker, ``a``."""
+    """One broker with the name ``a``."""
 
     def __init__(self, queues: int = 4) -> None:
         self.queues = queues
@@ -185,7 +186,7 @@ class GroupBox(Box):
 
     @property
     def intake(self) -> QueueIntake[bytes]:
-        """The part of the member that reads its queues."""
+        """Return the part of the member that reads its queues."""
         return cast(Any, self.member.intake)  # type: ignore[no-any-return]
 
     def new_member(self, group: str, **options: Any) -> Member[bytes]:
@@ -197,18 +198,18 @@ class GroupBox(Box):
                            {"T": wanted}, sender, file=file)
 
     def start(self) -> None:
-        """Let the member join, and read what there is."""
+        """Let the member join, and read all messages."""
         self.run(self.member.start())
         self.advance(600)
 
     def notify(self) -> None:
-        """Say that the members changed."""
+        """Notify that the members changed."""
         self.push(BROKER, encode_request(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 1,
             NotifyConsumerIdsChangedRequestHeader("g"), oneway=True))
 
     def take_all(self, most: int = 1000) -> list[int]:
-        """Take what can be handed out; :returns: the bodies as numbers. Nothing is finished."""
+        """Take all messages without finishing them; :returns: the bodies as numbers."""
         found: list[int] = []
         while (batch := self.member.take(most)) is not None:
             found += [int(message.body) for message in batch.messages]

@@ -1,4 +1,4 @@
-"""Lies of servers, by a seed: other fields, bodies, codes and opaques, and requests."""
+"""Lies of servers, by a seed: changed fields, bodies, codes and opaques, and requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ANSWERS_MAX: Final = 2000
 
 
 class TooBusy(AssertionError):
-    """A client asks again and again without a wait."""
+    """A client repeats requests without a wait."""
 
 
 class Liar:
@@ -50,7 +50,7 @@ class Liar:
         box.engine.received = self.received  # type: ignore[method-assign]
 
     def received(self, number: int, data: bytes) -> None:
-        """Hand on what a server sent, or a lie."""
+        """Pass on the data of a server, or a lie."""
         if self._box.clock.now_ms != self._now_ms:
             self._now_ms, self._answers = self._box.clock.now_ms, 0
         self._answers += 1

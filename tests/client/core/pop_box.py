@@ -1,4 +1,4 @@
-"""A broker for tests of members that pop, by a hand's clock.
+"""A broker for tests of pop members, with a clock of the test.
 
 It hides what it gives out, and gives it out again when that time is over, one delivery later. What
 a change of the invisible time or an acknowledgement says counts by its receipt only: one of an
@@ -216,12 +216,12 @@ class PopBox(Box):
         self.settle()
 
     def demand(self) -> None:
-        """Wait for messages as a worker does, until there are some."""
+        """Wait for messages as a worker does, until some exist."""
         self.engine.tasks.spawn(self.member.ready(), "worker")
         self.settle()
 
     def take_all(self, most: int = 1000) -> list[int]:
-        """Take what can be handed out; :returns: the bodies as numbers. Nothing is finished."""
+        """Take all messages without finishing them; :returns: the bodies as numbers."""
         found: list[int] = []
         while (batch := self.member.take(most)) is not None:
             found += [int(message.body) for message in batch.messages]

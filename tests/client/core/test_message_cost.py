@@ -1,4 +1,4 @@
-"""What a message costs: calls of functions in Python, which neither load nor a clock changes."""
+"""The cost of a message in calls of Python functions, which do not depend on load or clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT = 1000
 
 
 def calls_of(work: Callable[[], object]) -> float:
-    """How many functions are called for each of ``COUNT`` messages."""
+    """Return the number of calls for each of ``COUNT`` messages."""
     calls = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -36,7 +36,7 @@ def calls_of(work: Callable[[], object]) -> float:
 
 
 class MessageCostTests(SynchronousTestCase):
-    """A third more calls for each message is noticed here, and not only in a benchmark."""
+    """A third more calls for a message fail here, before any benchmark."""
 
     def produced(self, *, auto_batch: bool) -> float:
         """The number of calls for a sent message, including the calls of the test's broker."""
@@ -78,11 +78,11 @@ class MessageCostTests(SynchronousTestCase):
         return calls
 
     def test_a_message_that_is_sent_calls_so_many_functions(self) -> None:
-        """Alone, and in a batch that the client makes."""
+        """It is sent alone, or in a batch that the client makes."""
         self.assertLess(self.produced(auto_batch=False), 80)
         self.assertLess(self.produced(auto_batch=True), 17)
 
     def test_a_message_that_is_consumed_calls_so_many_functions(self) -> None:
-        """One by one, and in lists of 32."""
+        """Messages are consumed one by one, or in lists of 32."""
         self.assertLess(self.consumed(1), 46)
         self.assertLess(self.consumed(32), 8)

@@ -1,4 +1,4 @@
-"""Programs of an event loop in a cluster in memory: the core's scheduler runs them."""
+"""Programs of an event loop in a cluster in memory, which the core's scheduler runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class InContext(Coroutine[Any, Any, T]):
-    """A coroutine of a program in a context of its own, as event loops run each of their tasks."""
+    """A coroutine of a program in its own context, as event loops run their tasks."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
@@ -64,7 +64,7 @@ class Promise:
 
 
 class _Driver:
-    """The cluster runs the engine, so that nothing is to be planned."""
+    """The cluster runs the engine, so nothing is scheduled."""
 
     def __init__(self, client: MemoryClient) -> None:
         self._tasks = client.engine.tasks
@@ -77,18 +77,18 @@ class _Driver:
         return task
 
     def run_soon(self) -> None:
-        """The cluster runs it anyway."""
+        """Do nothing, because the cluster runs it."""
 
     def stop(self) -> None:
-        """There is no socket."""
+        """Do nothing, because there is no socket."""
 
     def when_closed(self, then: Callable[[], object]) -> None:
-        """There is nothing to wait for."""
+        """Return at once, because there is no socket."""
         then()
 
 
 class MemoryShell(Shell):
-    """A shell whose loop is the cluster's.
+    """A shell whose loop is that of the cluster.
 
     ``ends`` counts the waits of programs that ended with a result; ``on_end`` is called at each of
     them, before the program runs again.
@@ -147,7 +147,7 @@ class MemoryShell(Shell):
         return call
 
     def sleep(self, milliseconds: float) -> Awaitable[None]:
-        """A wait of the program itself."""
+        """Wait in the program itself."""
         async def sleep() -> None:
             await self.core.tasks.sleep(milliseconds)
 
@@ -155,6 +155,6 @@ class MemoryShell(Shell):
 
 
 def consumer_of(shell: MemoryShell, **options: Any) -> LoopConsumer[LoopClient, bytes]:
-    """A consumer of group ``g`` and topic ``T``."""
+    """Return a consumer of group ``g`` and topic ``T``."""
     parts = parts_of(None, LoopClient(shell), LoopClient, CONSUMER, options)
     return LoopConsumer(parts, "g", "T")

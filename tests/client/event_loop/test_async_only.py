@@ -1,4 +1,4 @@
-"""Objects of an event loop in a plain ``with`` or ``for``: the error says what to use."""
+"""Objects of an event loop in a plain ``with`` or ``for``: the error names the right form."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class AsyncOnlyTests(SynchronousTestCase):
     """Each class of the two styles, and transactions."""
 
     def setUp(self) -> None:
-        """A reactor that is not the real one."""
+        """Create a reactor that is not the real one."""
         self.memory = MemoryReactorClock()
 
     def made(self, kind: str, **options: Any) -> list[Any]:
-        """An object of each style."""
+        """Return an object of each style."""
         return [getattr(aio, kind)(NAMESRV, **options),
                 getattr(tx, kind)(NAMESRV, reactor=self.memory, **options)]
 
     def assert_says(self, words: str, call: Callable[[], object]) -> None:
-        """The error has these words."""
+        """Check that the error has these words."""
         self.assertIn(words, str(self.assertRaises(OptionError, call)))
 
     def test_a_plain_with_is_refused(self) -> None:
-        """Before anything is opened."""
+        """Nothing was opened before."""
         member = {"group": "g", "topics": "T"}
         objects = [*self.made("Client"), *self.made("Producer"), *self.made("Consumer", **member),
                    *self.made("PullConsumer", **member), *self.made("PopConsumer", **member)]
@@ -42,7 +42,7 @@ class AsyncOnlyTests(SynchronousTestCase):
                 self.fail("the block began")
 
     def test_a_plain_loop_is_refused(self) -> None:
-        """Of the consumers that are iterated."""
+        """This is so for consumers that can be iterated over."""
         for kind in ("Consumer", "PopConsumer"):
             for each in self.made(kind, group="g", topics="T"):
                 self.assert_says("use `async for` in place of `for`", lambda: list(each))  # noqa: B023

@@ -1,4 +1,4 @@
-"""Iterations that are left, cancelled, closed and cut at each of their moments.
+"""Iterations that are left, cancelled, closed and killed at each of their steps.
 
 The moments are the steps of the simulator, at which something arrives or a time is over, and the
 ends of the program's waits, before the program runs again.
@@ -31,7 +31,7 @@ Program = Callable[["Iteration"], Coroutine[Any, Any, None]]
 
 
 class Failure(Exception):
-    """Of the program."""
+    """An error of the program."""
 
 
 class Iteration:
@@ -72,7 +72,7 @@ class Iteration:
             await self.iterate()
 
     async def iterate(self) -> None:
-        """The loop."""
+        """The loop of the program."""
         async for message in self.consumer:
             self.begun.append(int(message.body))
             await self.shell.sleep(40)
@@ -89,12 +89,12 @@ class Iteration:
         await self.program()
 
     def step(self) -> None:
-        """Go to the next thing that happens."""
+        """Run until the next event."""
         self.steps += 1
         self.cluster._step(self.cluster.now_ms + END_MS)
 
     def run(self, steps: int | None = None) -> bool:
-        """Go on for some steps, or to the end; :returns: whether the program ended."""
+        """Run some steps, or to the end; :returns: whether the program ended."""
         end_ms = self.cluster.now_ms + END_MS
         while not self.task.is_done and (steps is None or steps > 0):
             if self.cluster.now_ms > end_ms:
@@ -105,11 +105,11 @@ class Iteration:
 
 
 class IterationTests(SynchronousTestCase):
-    """One program, over and over."""
+    """One program is run many times."""
 
     def check_end(self, one: Iteration, error: type[BaseException] | None, *,
                   commits: bool = True) -> None:
-        """The program ended so; nothing is left of it; another member gets the rest.
+        """Check that the program ended, nothing remains, and another member gets the rest.
 
         :param commits: whether the finished messages may not come again.
         """
@@ -159,7 +159,7 @@ class IterationTests(SynchronousTestCase):
         return found
 
     def test_a_loop_that_is_left_leaves_nothing(self) -> None:
-        """By ``break`` and by an error, at each message; that message comes again."""
+        """It is left by ``break`` or an error at each message, which is delivered again."""
         for fails in (False, True):
             for count in range(1, COUNT + 1):
                 one = Iteration(count, fails=fails)
@@ -167,7 +167,7 @@ class IterationTests(SynchronousTestCase):
                 self.assertEqual(len(one.finished), count - 1)
 
     def test_a_cancelled_program_leaves_nothing(self) -> None:
-        """At each moment, that of the close too: it goes on by itself."""
+        """It is cancelled at each step, including the close, which then continues by itself."""
         ended = 0
         for one in self.moments(lambda one: one.task.cancel()):
             one.run()
@@ -177,7 +177,7 @@ class IterationTests(SynchronousTestCase):
         self.assertLessEqual(ended, 1)
 
     def test_a_cancelled_iteration_leaves_the_consumer_usable(self) -> None:
-        """The next iteration gets what the first did not finish."""
+        """The next iteration gets the unfinished messages of the first."""
         def again(one: Iteration) -> None:
             first = one.task
             one.task = one.client.engine.tasks.spawn(InContext(one.program_after(first)))

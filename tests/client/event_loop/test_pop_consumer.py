@@ -1,4 +1,4 @@
-"""Consumers that pop, in both event loops, against a running broker."""
+"""Pop consumers in both event loops, with a running broker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class PopTests(ShellCase):
     """Ten messages of a topic; each loop has a group."""
 
     def setUp(self) -> None:
-        """Send them."""
+        """Send the messages."""
         super().setUp()
         with Producer(self.where) as producer:
             for number in range(10):
                 producer.send("T", b"%d" % number)
 
     def consumer(self, loop: Loop, name: str = "", **options: Any) -> Any:
-        """A consumer with a client of its own."""
+        """Return a consumer with its own client."""
         group = f"g-{loop.module.__name__.rpartition('.')[2]}{name}"
         return loop.module.PopConsumer(
             self.where, group=group, topics="T", start="first", **loop.more, **options)
@@ -33,7 +33,7 @@ class PopTests(ShellCase):
         return Loop(aio).run(main).addCallback(lambda _: Loop(tx).run(main))
 
     def test_messages_are_handled_and_iterated(self) -> Deferred[Any]:
-        """A handler that asks for it has its message again; a loop that is left loses none."""
+        """The handler fails once and gets its message again; a loop that is left loses none."""
         async def main(loop: Loop) -> None:
             async with self.consumer(loop) as consumer:
                 seen: list[tuple[int, int]] = []
@@ -66,7 +66,7 @@ class PopTests(ShellCase):
         return self.both(main)
 
     def test_a_receive_that_is_cancelled_loses_nothing(self) -> Deferred[Any]:
-        """It waits for messages of an empty queue; they come with the next one."""
+        """It waits for messages of an empty queue, which the next call receives."""
         async def main(loop: Loop) -> None:
             async with self.consumer(loop) as consumer:
                 found: list[ReceivedMessage[Any]] = []

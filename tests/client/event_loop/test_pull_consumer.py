@@ -1,4 +1,4 @@
-"""Polls in an event loop, which take no turn of it when messages are there."""
+"""Polls in an event loop return at once if messages exist."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class PollTests(SynchronousTestCase):
         return None
 
     def numbers(self, messages: list[ReceivedMessage[bytes]]) -> list[int]:
-        """The bodies of messages."""
+        """Return the bodies of messages as numbers."""
         return [int(message.body) for message in messages]
 
     def test_messages_that_are_there_need_no_turn_of_the_loop(self) -> None:
-        """A poll returns them at once, and acknowledges those before; else it waits."""
+        """A poll returns them at once, and acknowledges earlier ones; otherwise it waits."""
         self.assertEqual(self.numbers(self.begun(self.consumer.poll(3))), [2, 3, 4])
         self.assertEqual(self.numbers(self.begun(self.consumer.poll())), [5, 6, 7, 8])
         self.assertIsNone(self.begun(self.consumer.poll()))

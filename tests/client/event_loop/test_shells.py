@@ -1,4 +1,4 @@
-"""The shells of asyncio and Twisted, which share their methods: each test runs in both loops."""
+"""The shells of asyncio and Twisted, which share their methods; each test runs in both."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Loop:
 
 
 class MethodTests(SynchronousTestCase):
-    """No loop runs."""
+    """Methods without a running loop."""
 
     def test_a_method_that_waits_is_a_coroutine_function_or_returns_a_deferred(self) -> None:
         """``send_soon`` alone is a coroutine function in both, for its result is a Deferred."""
@@ -82,12 +82,12 @@ class MethodTests(SynchronousTestCase):
     def test_a_class_below_a_class_of_twisted_keeps_its_deferreds(self) -> None:
         """A method is wrapped once."""
         class Own(tx.Client):
-            """A client of a program's own."""
+            """A client class of a program."""
 
         self.assertIs(Own.topics, tx.Client.topics)
 
     def test_options_of_a_client_that_is_made_already_are_an_error(self) -> None:
-        """They would have no effect; the bound on a send is the producer's own."""
+        """They would have no effect; the time-out of a send belongs to the producer."""
         for module, more in ((aio, {}), (tx, {"reactor": reactor})):
             client = module.Client("127.0.0.1:9", **more)
             error = self.assertRaises(OptionError, module.Consumer, client=client, group="g",
@@ -97,12 +97,12 @@ class MethodTests(SynchronousTestCase):
 
 
 class LoopTests(TestCase):
-    """A broker on a thread of its own."""
+    """A broker on its own thread."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """Start it."""
+        """Start the broker."""
         running = running_broker()
         self.where = running.__enter__().namesrv_address
         self.addCleanup(running.__exit__, None, None, None)
@@ -112,15 +112,15 @@ class LoopTests(TestCase):
         return Loop(aio).run(main).addCallback(lambda _: Loop(tx).run(main))
 
     def producer(self, loop: Loop, **options: Any) -> Any:
-        """A producer with a client of its own."""
+        """Return a producer with its own client."""
         return loop.module.Producer(self.where, **loop.more, **options)
 
     def topic(self, loop: Loop) -> str:
-        """A topic for each loop."""
+        """Return a topic for each loop."""
         return loop.module.__name__.rpartition(".")[2]
 
     def test_messages_wait_for_room_and_all_are_stored(self) -> Deferred[Any]:
-        """No more of them are under way than the option says."""
+        """The number in flight does not exceed the option."""
         async def main(loop: Loop) -> None:
             async with self.producer(loop, in_flight_max=2) as producer:
                 topic, most, futures = self.topic(loop), 0, []
@@ -137,7 +137,7 @@ class LoopTests(TestCase):
         return self.both(main)
 
     def test_messages_are_iterated(self) -> Deferred[Any]:
-        """Leaving the loop lets the last message come again."""
+        """When the loop is left, the last message is delivered again."""
         async def main(loop: Loop) -> None:
             async with self.producer(loop) as producer:
                 topic = self.topic(loop)
@@ -157,7 +157,7 @@ class LoopTests(TestCase):
         return self.both(main)
 
     def test_a_message_without_a_value_ends_the_run_when_the_option_says_so(self) -> Deferred[Any]:
-        """The error is the message's own, and the workers that wait end too."""
+        """The error is that of the message, and waiting workers end, too."""
         async def main(loop: Loop) -> None:
             async with self.producer(loop) as producer:
                 topic = self.topic(loop)
@@ -200,7 +200,7 @@ class LoopTests(TestCase):
         return self.both(main)
 
     def test_a_closed_client_answers_nothing_more(self) -> Deferred[Any]:
-        """Its producers say so too, instead of waiting for ever."""
+        """Its producers raise an error as well, instead of waiting for ever."""
         async def main(loop: Loop) -> None:
             client = loop.module.Client(self.where, **loop.more)
             producer = loop.module.Producer(client=client)

@@ -1,4 +1,4 @@
-"""The three styles of the client, so that one test runs in each of them."""
+"""The three styles of the client, so that one test can run in each of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Style:
         self.more: dict[str, Any] = {"reactor": reactor} if module is tx else {}
 
     async def got(self, value: Any) -> Any:
-        """Return what a call of a method gives: its value, or the value that it is awaited for."""
+        """Return the value of a call, awaited if necessary."""
         return await value if inspect.isawaitable(value) else value
 
     async def result(self, future: Any) -> Any:

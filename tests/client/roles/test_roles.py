@@ -1,4 +1,4 @@
-"""The methods that all styles share, in each style and against a running broker."""
+"""The methods that all styles share, in each style, with a running broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from twistmq.protocol.record import records_of
 
 
 class RolesCase(ShellCase):
-    """Each style has a topic, with ten messages, and a group; both have its name."""
+    """Each style has a topic with ten messages and a group, both with its name."""
 
     def setUp(self) -> None:
         """Send the messages."""
@@ -41,12 +41,12 @@ class RolesCase(ShellCase):
                     producer.send(style.name, b"%d" % number)
 
     def made(self, style: Style, kind: str, **options: Any) -> Any:
-        """A client, a producer or a consumer with a client of its own."""
+        """Create a client, a producer or a consumer with its own client."""
         return getattr(style.module, kind)(self.where, **style.more, **options)
 
 
 class _Seen(Interceptor):
-    """Notes what it is told of."""
+    """An interceptor that records its calls."""
 
     def __init__(self) -> None:
         self.before_sends: list[tuple[str, str | None]] = []
@@ -75,10 +75,10 @@ class _Seen(Interceptor):
 
 
 class ClientTests(RolesCase):
-    """The questions that a client answers."""
+    """The methods of a client."""
 
     def test_topics_queues_and_offsets(self) -> Deferred[Any]:
-        """Each method that all styles have."""
+        """Each method that all styles have is called."""
         async def main(style: Style) -> None:
             topic, got = style.name, style.got
             async with style.opened(self.made(style, "Client")) as client:
@@ -104,7 +104,7 @@ class ClientTests(RolesCase):
         return in_each_style(main)
 
     def test_a_topic_is_created_and_changed(self) -> Deferred[Any]:
-        """It can be used at once; a name or a number that is not valid is refused."""
+        """It can be used at once; an invalid name or number is refused."""
         async def main(style: Style) -> None:
             topic, got = f"new-{style.name}", style.got
             async with style.opened(self.made(style, "Client")) as client:
@@ -126,7 +126,7 @@ class ClientTests(RolesCase):
         return in_each_style(main)
 
     def test_producers_and_consumers_share_a_client(self) -> Deferred[Any]:
-        """They have its connections and its id; the end of one leaves the others as they were."""
+        """They use its connections and its id; the end of one does not affect the others."""
         def connections() -> int:
             return self.broker.call(lambda: len(self.broker.kernel.channels))
 
@@ -163,7 +163,7 @@ class ProducerTests(RolesCase):
     """The sends that wait."""
 
     def test_each_kind_of_send_stores_all_that_it_was_given(self) -> Deferred[Any]:
-        """A message, a batch, and one whose answer nothing waits for."""
+        """A message, a batch, and a one-way message are sent."""
         async def main(style: Style) -> None:
             topic, got = f"sent-{style.name}", style.got
             async with style.opened(self.made(style, "Producer", group="p")) as producer:
@@ -191,7 +191,7 @@ class ProducerTests(RolesCase):
         return in_each_style(main)
 
     def test_each_kind_of_send_keeps_the_parts_of_a_message(self) -> Deferred[Any]:
-        """The tags, the keys, the properties and the queue are those that were given."""
+        """The tags, keys, properties and queue are those that were given."""
         async def main(style: Style) -> None:
             topic, got = f"parts-{style.name}", style.got
             parts: dict[str, Any] = {
@@ -264,7 +264,7 @@ class ProducerTests(RolesCase):
         return in_each_style(main)
 
     def test_options_bound_what_is_under_way(self) -> Deferred[Any]:
-        """A message that gets no room by number or by bytes within the time-out is refused."""
+        """A message without room within the time-out is refused."""
         async def main(style: Style) -> None:
             topic, got = f"bound-{style.name}", style.got
             bounds = {"in_flight_max": 2, "in_flight_bytes_max": 10_000}
@@ -325,7 +325,7 @@ class ProducerTests(RolesCase):
         return in_each_style(main)
 
     def test_a_time_that_no_clock_reaches_is_refused(self) -> Deferred[Any]:
-        """By each call that takes one; the number would end a task of the client otherwise."""
+        """Each call with a time refuses it; otherwise a task of the client would fail."""
         async def main(style: Style) -> None:
             topic, got = style.name, style.got
             for kind, options, calls in (
@@ -363,10 +363,10 @@ class ProducerTests(RolesCase):
 
 
 class PullConsumerTests(RolesCase):
-    """The consumer that is polled."""
+    """The pull consumer."""
 
     def test_an_assigned_queue_is_read_again_from_other_offsets(self) -> Deferred[Any]:
-        """Every way to move it."""
+        """Every method that moves it is called."""
         async def main(style: Style) -> None:
             got = style.got
             async with style.opened(self.made(style, "Client")) as client:
@@ -439,10 +439,10 @@ class StrategyTests(RolesCase):
 
 
 class PopConsumerTests(RolesCase):
-    """The consumer that pops."""
+    """The pop consumer."""
 
     def test_received_messages_are_decided_about(self) -> Deferred[Any]:
-        """They are acknowledged, extended, returned or buried; nothing is left but one."""
+        """They are acknowledged, extended, returned or buried; one remains."""
         async def main(style: Style) -> None:
             got = style.got
             made = self.made(style, "PopConsumer", group=f"g-{style.name}", topics=style.name,

@@ -1,4 +1,4 @@
-"""Methods that wait, in the form for threads: where each part of them runs."""
+"""Methods that wait, in the form for threads, and the threads of their parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twistmq.client.roles.waits import ForThreads, waits
 
 
 class Role(ForThreads):
-    """A class with a method that waits twice; its core fails where it is told to."""
+    """A class with a method that waits twice; its core fails on request."""
 
     def __init__(self) -> None:
         self.steps: list[object] = []
@@ -30,7 +30,7 @@ class Role(ForThreads):
         raise AssertionError("it waits")
 
     async def double(self, number: int) -> int:
-        """The function of the core."""
+        """A function of the core."""
         self.steps.append(number)
         return 2 * number
 
@@ -53,21 +53,21 @@ class Role(ForThreads):
 
 
 class Heir(Role):
-    """A class of a program's own."""
+    """A subclass of a program."""
 
 
 class BlockingTests(SynchronousTestCase):
-    """One thread, which runs the core too."""
+    """One thread, which runs the core as well."""
 
     def test_the_value_of_each_step_comes_back_to_the_method(self) -> None:
-        """The method goes on after each function of the core, and returns its own value."""
+        """The method continues after each function of the core, and returns its own value."""
         role = Role()
         self.assertEqual(role.four_times(3), 12)
         self.assertEqual(role.steps, [3, 6, "end"])
         self.assertEqual(role.nothing(), "nothing")
 
     def test_an_error_of_a_step_is_raised_at_the_wait(self) -> None:
-        """An interruption is too, so that the method can undo what it began."""
+        """An interruption is raised as well, so that the method can undo its first steps."""
         for error in (ValueError("no"), KeyboardInterrupt()):
             role = Role()
             role.error = error

@@ -1,4 +1,4 @@
-"""Arguments that have no meaning: each ends in an error that says what to give."""
+"""Invalid arguments: each raises an error that names the permitted values."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ MESSAGES: list[tuple[str, dict[str, Any]]] = [
 
 
 class MessageTests(SynchronousTestCase):
-    """What a message is made of."""
+    """The parts of a message."""
 
     def setUp(self) -> None:
-        """A producer that sends nothing."""
+        """Create a producer that sends nothing."""
         self.producer = RecordingProducer()
 
     def test_wrong_options_of_a_message_are_named(self) -> None:
@@ -94,7 +94,7 @@ class MessageTests(SynchronousTestCase):
         self.assertIn("argument of a message timeout_s; there are delay_level", str(error))
 
     def test_a_topic_is_a_text(self) -> None:
-        """Also that of a message, and of one in a batch."""
+        """This includes the topics of messages and batches."""
         for topic in (None, b"t", ["t"]):
             error = self.assertRaises(OptionError, self.producer.send, topic, b"x")
             self.assertIn(repr(topic), str(error))
@@ -104,31 +104,31 @@ class MessageTests(SynchronousTestCase):
             self.assertIn("objects of Message", str(error))
 
     def test_a_timeout_is_a_number(self) -> None:
-        """Of a call, as of options."""
+        """This is so for calls and for options."""
         for timeout_s in ("1", -1, float("nan")):
             error = self.assertRaises(OptionError, self.producer.request, "t", b"x",
                                       timeout_s=timeout_s)
             self.assertIn("timeout_s", str(error))
 
     def test_the_name_of_a_producers_group_is_checked(self) -> None:
-        """As that of a consumer's is."""
+        """The rules are those of a consumer's group."""
         error = self.assertRaises(OptionError, RecordingProducer, group="a b")
         self.assertIn("'a b'", str(error))
 
     def test_name_servers_are_texts(self) -> None:
-        """A client of another style is none, nor is a port."""
+        """A client of another style, or a port, is refused."""
         for where in (9876, [9876], aio.Client("127.0.0.1:1")):
             error = self.assertRaises(OptionError, name_servers_of, where)
             self.assertIn("or client=... for a Client to share", str(error))
 
     def test_the_folder_of_offsets_may_be_a_text(self) -> None:
-        """It names the same file as the path."""
+        """It has the same effect as the path."""
         self.assertEqual(OffsetFile("1.2.3.4@x", "g", "/tmp/o").path,
                          OffsetFile("1.2.3.4@x", "g", Path("/tmp/o")).path)
 
 
 class QueueTests(SynchronousTestCase):
-    """The queue that a send goes to."""
+    """The queue of a send."""
 
     def test_a_queue_of_another_kind_or_topic_is_refused(self) -> None:
         """Before anything is sent, and for one-way messages too."""
@@ -144,7 +144,7 @@ class QueueTests(SynchronousTestCase):
 
 
 class ConsumerArgumentTests(SynchronousTestCase):
-    """What consumers read, and what their methods are given."""
+    """The topics of consumers, and the arguments of their methods."""
 
     def test_topics_are_names(self) -> None:
         """Numbers, bytes and expressions of another kind are refused before a member joins."""
@@ -155,14 +155,14 @@ class ConsumerArgumentTests(SynchronousTestCase):
         self.assertRaises(OptionError, sql, 3)
 
     def test_a_level_of_a_retry_is_a_number(self) -> None:
-        """A negative one would be a dead letter for Apache's client."""
+        """In Apache's client a negative one would make a dead letter."""
         for level in (-1, "3", 1.5, True):
             error = self.assertRaises(OptionError, Retry, level)
             self.assertIn("Dead()", str(error))
         self.assertEqual(Retry(3).level, 3)
 
     def test_methods_take_queues_and_messages(self) -> None:
-        """The error names the argument; nothing is asked."""
+        """The error names the argument; no request is sent."""
         queue = MessageQueue("t", "b", 0)
         with PullConsumer("127.0.0.1:9", group="g", timeout_s=0.1, retries=0) as pull:
             for call in (lambda: pull.seek("t", 0), lambda: pull.seek_to_begin(3),
@@ -185,10 +185,10 @@ class ConsumerArgumentTests(SynchronousTestCase):
 
 
 class RecallTests(SynchronousTestCase):
-    """Messages that are taken back."""
+    """Recalls of messages."""
 
     def test_only_the_result_of_a_send_is_taken_back(self) -> None:
-        """A message is not."""
+        """A message is refused."""
         box = Box()
         task = box.core.tasks.spawn(
             recall(build_producer(box.core, {}), None), "recall")  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ class RecallTests(SynchronousTestCase):
         self.assertIsInstance(task.error, OptionError)
 
     def test_a_broker_that_takes_nothing_back_is_explained(self) -> None:
-        """The error names the broker's setting."""
+        """The error names the setting of the broker."""
         box = Box()
         box.servers[NAMESRV] = routes({"t": route({"b": "10.0.0.1:10911"})})
         box.servers["10.0.0.1:10911"] = lambda request: (
@@ -209,7 +209,7 @@ class RecallTests(SynchronousTestCase):
 
 
 async def _coroutine(message: Any) -> None:
-    """A handler for loops."""
+    """A handler for event loops."""
 
 
 def _generator(message: Any) -> Iterator[None]:
@@ -222,14 +222,14 @@ async def _async_generator(message: Any) -> AsyncIterator[None]:
 
 class _Callable:
     async def __call__(self, message: Any) -> None:
-        """A handler for loops."""
+        """A handler for event loops."""
 
 
 class HandlerTests(SynchronousTestCase):
     """Handlers whose call would process nothing."""
 
     def check(self, handler: object, **more: Any) -> str:
-        """The error of a run, or ""."""
+        """Return the error of a run, or ""."""
         try:
             check_run(handler, **{"workers": 20, "size": 1, "is_awaited": False, **more})
         except OptionError as error:
@@ -237,7 +237,7 @@ class HandlerTests(SynchronousTestCase):
         return ""
 
     def test_coroutines_are_for_loops(self) -> None:
-        """A blocking consumer would call them, await nothing, and acknowledge the message."""
+        """A blocking consumer would call them without an await, and acknowledge the message."""
         for handler in (_coroutine, _Callable(), functools.partial(_coroutine)):
             self.assertIn("twistmq.client.aio", self.check(handler))
             self.assertEqual(self.check(handler, is_awaited=True), "")
@@ -245,7 +245,7 @@ class HandlerTests(SynchronousTestCase):
         self.assertEqual(self.check(self.check), "")
 
     def test_generators_are_no_handlers(self) -> None:
-        """Of no style."""
+        """No style accepts them."""
         for handler in (_generator, _async_generator):
             for is_awaited in (False, True):
                 self.assertIn("generator", self.check(handler, is_awaited=is_awaited))
@@ -257,7 +257,7 @@ class HandlerTests(SynchronousTestCase):
         self.assertIn("size", self.check(print, size=0))
 
     def test_a_result_to_await_fails_the_message(self) -> None:
-        """A plain function may return a coroutine that nothing has run."""
+        """A plain function may return a coroutine, which nothing has run."""
         seen: list[BaseException] = []
 
         def steps() -> Any:
@@ -271,7 +271,7 @@ class HandlerTests(SynchronousTestCase):
 
 
 class BrokerCase(TestCase):
-    """Has a broker, which is used on a thread."""
+    """A test with a broker, which is used on a thread."""
 
     timeout = 120
 
@@ -284,10 +284,10 @@ class BrokerCase(TestCase):
 
 
 class RunTests(BrokerCase):
-    """Runs of consumers of a broker."""
+    """Runs of consumers with a broker."""
 
     def test_a_blocking_run_refuses_a_coroutine_function(self) -> Deferred[Any]:
-        """And one without workers; the consumer can still be used."""
+        """A run without workers is refused as well; the consumer can still be used."""
         def work(where: str) -> None:
             with Consumer(where, group="g", topics="t") as consumer:
                 for run in (consumer.run, consumer.run_batches):
@@ -297,7 +297,7 @@ class RunTests(BrokerCase):
         return self.on_thread(work)
 
     def test_what_a_plain_function_of_asyncio_returns_is_awaited(self) -> Deferred[Any]:
-        """A lambda that calls a coroutine function is no coroutine function."""
+        """A lambda that calls a coroutine function is not a coroutine function."""
         handled: list[bytes] = []
 
         async def main(where: str) -> None:
@@ -360,7 +360,7 @@ class LoopTests(BrokerCase):
         return self.on_thread(work)
 
     def test_a_handler_on_a_thread_stops_its_consumer(self) -> Deferred[Any]:
-        """The loop is told at once, also in debug mode, which refuses calls of other threads."""
+        """The loop is woken at once, also in debug mode, which refuses calls of other threads."""
         handled: list[bytes] = []
         errors: list[BaseException] = []
 
@@ -389,7 +389,7 @@ class FormerArgumentTests(SynchronousTestCase):
     """Arguments of 0.1, which work once more and warn."""
 
     def test_a_delay_in_milliseconds(self) -> None:
-        """It is a delay in seconds."""
+        """A delay is in seconds."""
         message = message_of("T", b"x", {"delay_ms": 1500})
         self.assertEqual(message.all_properties()["TIMER_DELAY_MS"], "1500")
         [warning] = self.flushWarnings()
@@ -397,7 +397,7 @@ class FormerArgumentTests(SynchronousTestCase):
         self.assertIn("delay_s", warning["message"])
 
     def test_a_client_in_the_place_of_the_name_servers(self) -> None:
-        """It is shared, as one that is given by its name."""
+        """It is shared, as a client that is given by its name."""
         with Client("127.0.0.1:9") as client:
             producer = Producer(client)  # type: ignore[arg-type]
             self.assertIs(producer.client, client)

@@ -1,4 +1,4 @@
-"""Constructors: a wrong name, a missing name, and too many positional arguments."""
+"""Constructors with a wrong name, a missing name, or too many positional arguments."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ CALLS: Final[list[tuple[str, tuple[Any, ...], dict[str, Any]]]] = [
 
 
 class ConstructorTests(SynchronousTestCase):
-    """Python's own ``TypeError`` names no option."""
+    """Python's own ``TypeError`` would name no option."""
 
     def test_a_consumer_names_what_is_missing(self) -> None:
-        """In each style, for the consumers that need topics."""
+        """This is so in each style, for consumers that need topics."""
         for style in STYLES:
             for kind in ("Consumer", "PopConsumer"):
                 for words, arguments, options in CALLS:
@@ -56,7 +56,7 @@ class ConstructorTests(SynchronousTestCase):
             self.assertEqual(names[:4], ["name_servers", "client", "group", "topics"])
 
     def test_a_warning_names_the_line_of_the_program(self) -> None:
-        """Not a line of the client."""
+        """It does not name a line of the client."""
         with client.Client(NAMESRV) as shared, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             client.Producer(shared).close()  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The file of a broadcasting consumer: it is replaced whole, and its backup counts when it is not.
+"""The file of a broadcast consumer: it is replaced as a whole, with a backup.
 
 A file that cannot be read never stops a member as long as the other one is whole.
 """
@@ -32,32 +32,32 @@ class Interrupted(BaseException):
 
 
 class FileTests(SynchronousTestCase):
-    """OffsetFile."""
+    """The class OffsetFile."""
 
     def setUp(self) -> None:
-        """Make a folder."""
+        """Create a folder."""
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         self.file = self.open()
 
     def open(self) -> OffsetFile:
-        """The file, as a new process sees it."""
+        """Open the file as a new process does."""
         return OffsetFile("10.0.0.1@DEFAULT", "g", self.folder)
 
     @staticmethod
     def check(data: bytes) -> bytes:
-        """Contents of the test are whole when they end with a dot."""
+        """Check that a content of the test is whole, which is so if it ends with a dot."""
         if not data.endswith(b"."):
             raise WireError("no dot")
         return data
 
     def read(self) -> bytes | None:
-        """What a new process reads."""
+        """Return the content that a new process reads."""
         return self.open().read(self.check)
 
     def test_the_last_content_is_read_and_the_one_before_is_the_backup(self) -> None:
-        """A folder that is not there is made."""
+        """A missing folder is created."""
         self.assertIsNone(self.read())
         for content in (b"1.", b"2.", b"3."):
             self.file.write(content)
@@ -67,7 +67,7 @@ class FileTests(SynchronousTestCase):
                          ["offsets.json", "offsets.json.bak"])
 
     def test_a_kill_at_any_step_of_a_write_leaves_a_whole_content(self) -> None:
-        """The one before, or the new one."""
+        """It is the old or the new one."""
         steps = 0
         while True:
             self.setUp()
@@ -116,7 +116,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual((self.read(), Path(f"{file.path}.bak").read_bytes()), (b"4.", b"3."))
 
     def test_only_regular_files_are_read(self) -> None:
-        """Reading a pipe could wait for ever, and reading a device might never end."""
+        """A read of a pipe could wait for ever, and that of a device might never end."""
         def pipe(path: Path) -> None:
             os.mkfifo(path)
 
@@ -141,14 +141,14 @@ class FileTests(SynchronousTestCase):
 
     @staticmethod
     def bounded(path: Path) -> bytes:
-        """``read_bytes`` of a path that would never end fails the test instead."""
+        """Fail the test if ``read_bytes`` of a path would never end."""
         if path.exists() and (path.is_fifo() or path.is_char_device()):
             raise AssertionError(f"{path} is read")
         with path.open("rb") as file:
             return file.read()
 
     def test_a_write_does_not_open_what_lies_in_its_way(self) -> None:
-        """A pipe at the name of the temporary file would hold it up for ever."""
+        """A pipe with the name of the temporary file would block it for ever."""
         self.file.write(b"1.")
         temporary = Path(f"{self.file.path}.tmp")
         other = self.folder / "other"
@@ -167,7 +167,7 @@ class FileTests(SynchronousTestCase):
 
 
 class MemberTests(SynchronousTestCase):
-    """A broadcasting consumer with such a file."""
+    """A broadcast consumer with such a file."""
 
     def setUp(self) -> None:
         """Have a member read four messages of two queues, and leave."""
@@ -182,7 +182,7 @@ class MemberTests(SynchronousTestCase):
         self.assertEqual(len(self.read_all(2)), 2)
 
     def read_all(self, count: int = 0) -> list[bytes]:
-        """Send some messages, and handle what there is; :returns: the bodies."""
+        """Send some messages and handle all; :returns: the bodies."""
         for _ in range(count):
             self.producer.send("T", b"%d" % self.count)
             self.count += 1
@@ -198,12 +198,12 @@ class MemberTests(SynchronousTestCase):
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Return the path of the file."""
         [path] = self.folder.rglob("offsets.json")
         return path
 
     def test_all_queues_are_kept(self) -> None:
-        """Also those that had nothing to commit the last time."""
+        """Queues without new offsets are included."""
         self.assertEqual(self.read_all(), [])
         table = OffsetTable.decode_reply(self.path.read_bytes()).offset_table
         self.assertEqual(sorted(table.values()), [3, 3])
@@ -211,7 +211,7 @@ class MemberTests(SynchronousTestCase):
         self.assertEqual(self.read_all(), [])
 
     def test_a_damaged_file_is_replaced_by_its_backup(self) -> None:
-        """Some messages come again, and none is lost."""
+        """Some messages are delivered again, and none is lost."""
         for damage in DAMAGES:
             self.path.write_bytes(damage)
             found = self.read_all(1)
@@ -220,7 +220,7 @@ class MemberTests(SynchronousTestCase):
             self.assertEqual(self.read_all(), [], damage)
 
     def test_a_file_of_many_queues_is_read(self) -> None:
-        """It has no bound: requests of strangers have one, and the dialect of the file has none."""
+        """Its size is not limited, unlike that of requests."""
         table = OffsetTable.decode_reply(self.path.read_bytes()).offset_table
         for number in range(12_000):
             table[MessageQueue("U", "a", number)] = number
@@ -232,7 +232,7 @@ class MemberTests(SynchronousTestCase):
                          12_002)
 
     def test_two_damaged_files_are_named(self) -> None:
-        """Nothing is read, because no number would be right; it goes on once they are removed."""
+        """No offset would be right, so nothing is read until they are deleted."""
         backup = Path(f"{self.path}.bak")
         self.path.write_bytes(b"{")
         backup.write_bytes(b"}")

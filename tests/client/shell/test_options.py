@@ -1,4 +1,4 @@
-"""The options: rows, types and shells agree."""
+"""The options: their rows, types and shells agree."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMESRV = "127.0.0.1:9"
 
 
 class OptionTests(SynchronousTestCase):
-    """One row an option."""
+    """One row for each option."""
 
     def test_each_row_has_a_type_for_type_checkers(self) -> None:
         """The typed dictionaries have the names of the rows."""
@@ -55,7 +55,7 @@ class OptionTests(SynchronousTestCase):
             row.check(row.default)
 
     def test_a_value_that_is_none_of_an_option_is_an_error_that_names_it(self) -> None:
-        """Types, bounds, choices and unknown names."""
+        """Types, limits, choices and unknown names are checked."""
         for rows, given in ((CLIENT, {"retries": -1}), (CLIENT, {"retries": True}),
                             (CLIENT, {"timeout_s": "3"}), (CLIENT, {"timeout_s": 0}),
                             (PRODUCER, {"codec": "gzip"}), (PRODUCER, {"in_flight_max": 0}),
@@ -77,7 +77,7 @@ class OptionTests(SynchronousTestCase):
         self.assertEqual(values_of(CONSUMER, {"start": datetime(2026, 1, 1)})["start"].year, 2026)
 
     def test_a_class_in_place_of_an_object_is_named_with_what_to_give(self) -> None:
-        """Each of the methods that the client calls is needed."""
+        """Each method that the client calls must exist."""
         error = self.assertRaises(OptionError, values_of, CONSUMER,
                                   {"strategy": AveragelyByCircle})
         self.assertIn("give AveragelyByCircle()", str(error))
@@ -90,7 +90,7 @@ class OptionTests(SynchronousTestCase):
                     "Interceptor: ")[2].split(", ")))
 
     def test_a_name_that_another_call_has_is_not_suggested(self) -> None:
-        """A producer has no topics, and a transaction no time-out of its own."""
+        """A producer has no topics, and a transaction has no time-out."""
         for call, name in ((lambda: client.Producer(NAMESRV, topics="a"),  # type: ignore[call-arg]
                             "topics"),
                            (lambda: RecordingProducer(foo=1), "foo")):
@@ -108,7 +108,7 @@ class OptionTests(SynchronousTestCase):
             self.assertIn(f"wait_s is {bad!r}", str(error))
 
     def test_the_page_has_every_option(self) -> None:
-        """It is made of the rows."""
+        """The page is made from the rows."""
         page = option_page()
         for row in (*CLIENT, *PRODUCER, *CONSUMER, *POP_CONSUMER):
             self.assertIn(f"| `{row.name}` |", page)
@@ -130,7 +130,7 @@ class ValueTests(SynchronousTestCase):
         memory.advance(0)
 
     def test_of_a_producer(self) -> None:
-        """Its trace has the producer's group, and its checks the function."""
+        """Its trace has the producer's group, and its checks have the function."""
         own: dict[str, Any] = {
             "group": "p", "require_safe": True, "compress_over": 77, "codec": "lz4",
             "in_flight_max": 5, "in_flight_bytes_max": 6000, "auto_batch": True,
@@ -149,7 +149,7 @@ class ValueTests(SynchronousTestCase):
             self.assertIsNotNone(sender.trace)
 
     def test_of_consumers(self) -> None:
-        """Of the one whose messages are handled, the one that polls, and the one that pops."""
+        """The consumers with handlers, with polls, and with pops are tested."""
         limits, strategy = PullLimits(count=3), AveragelyByCircle()
         assigned: list[object] = []
         lost: list[object] = []
@@ -195,7 +195,7 @@ class ShellTests(SynchronousTestCase):
     """The three shells have the same methods."""
 
     def test_the_shells_have_the_same_methods_and_parameters(self) -> None:
-        """But for the reactor, and what only threads need; a task or a Deferred is a future."""
+        """Exceptions are the reactor and methods for threads; a task or a Deferred is a future."""
         only_blocking = {
             "Client": {"ask", "ask_name_server", "route", "runtime_info", "timeout_s",
                        "broker_addresses", "cluster_info", "name_servers", "pull_soon", "read"},
@@ -219,7 +219,7 @@ class ShellTests(SynchronousTestCase):
                 if not name.startswith("_") and inspect.isfunction(value)}
 
     def test_a_client_without_a_name_server_is_an_error(self) -> None:
-        """The error says how to give one."""
+        """The error explains how to give one."""
         self.patch_environment()
         error = self.assertRaises(OptionError, client.Client)
         self.assertIn("NAMESRV_ADDR", str(error))

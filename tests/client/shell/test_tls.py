@@ -1,4 +1,4 @@
-"""TLS of the three clients: a broker that takes nothing else, and certificates that are wrong."""
+"""TLS of the three clients: a broker that requires it, and wrong certificates."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ async def in_twisted(where: str, context: ssl.SSLContext | None) -> list[bytes]:
 
 
 async def threads(where: str, context: ssl.SSLContext | None) -> list[bytes]:
-    """The blocking client, beside the reactor."""
+    """Run the blocking client beside the reactor."""
     return await deferToThread(blocking, where, context)
 
 
 def open_sockets() -> int:
-    """How many sockets the running asyncio loop watches, without its own."""
+    """Return how many sockets the running asyncio loop watches, except its own."""
     loop: Any = asyncio.get_running_loop()
     return len(loop._selector.get_map()) - 1
 
@@ -109,7 +109,7 @@ SHELLS: dict[str, Shell] = {
 
 
 class EndTests(TestCase):
-    """A client is closed: its sockets are, within a bound, whatever the server does."""
+    """A closed client has closed its sockets within a limit, whatever the server does."""
 
     timeout = 60
 
@@ -125,7 +125,7 @@ class EndTests(TestCase):
 
     @contextlib.contextmanager
     def silent(self, *, is_tls: bool, says_hello: bool) -> Iterator[str]:
-        """A server that takes connections and never answers, not even the end of TLS.
+        """Start a server that accepts connections and never answers, not even at the end of TLS.
 
         :param says_hello: whether TLS begins.
         """
@@ -149,14 +149,14 @@ class EndTests(TestCase):
                     each.close()
 
     def servers(self) -> Iterator[tuple[str, str, ssl.SSLContext | None]]:
-        """Three that say nothing: their names, their addresses, and the context of clients."""
+        """Start three silent servers; :returns: names, addresses, and the context of clients."""
         for name, is_tls, says_hello in (
                 ("TCP", False, False), ("TLS", True, True), ("half of TLS", True, False)):
             with self.silent(is_tls=is_tls, says_hello=says_hello) as where:
                 yield name, where, self.context if is_tls else None
 
     def test_asyncio(self) -> None:
-        """The loop watches no socket, and leaves none to the garbage collector."""
+        """The loop watches no socket, and none is left to the garbage collector."""
         async def main(where: str, context: ssl.SSLContext | None) -> tuple[int, float]:
             client = aio.Client(where, tls=context, timeout_s=0.3, retries=0)
             with self.assertRaises(BrokerError):
@@ -201,7 +201,7 @@ class EndTests(TestCase):
 
 
 class ShellTests(TestCase):
-    """Name server and broker enforce TLS."""
+    """The name server and the broker enforce TLS."""
 
     timeout = 120
 
@@ -213,7 +213,7 @@ class ShellTests(TestCase):
         self.other = Authority(self.folder, "other")
 
     def servers(self, *hosts: str) -> RunningBroker:
-        """Servers whose certificate names these hosts."""
+        """Start servers whose certificate has these hosts."""
         own = self.authority.pair("server", hosts=hosts)
         running = running_broker({
             "tls.server.mode": "enforcing", "tls.server.certPath": str(own.cert),
@@ -224,7 +224,7 @@ class ShellTests(TestCase):
         return broker
 
     async def refused(self, broker: RunningBroker, context: ssl.SSLContext | None) -> None:
-        """No shell sends anything."""
+        """Check that no shell can send."""
         for name, shell in SHELLS.items():
             try:
                 found = await shell(broker.namesrv_address, context)
@@ -236,7 +236,7 @@ class ShellTests(TestCase):
             if topic in ("Blocking", "Asyncio", "Twisted")]), [])
 
     async def test_every_message_is_sent_and_consumed(self) -> None:
-        """By each of the three shells, with the authority that signed the certificate."""
+        """Each of the three shells trusts the authority of the certificate."""
         broker = self.servers("127.0.0.1")
         context = ssl.create_default_context(cafile=str(self.authority.cert))
         for name, shell in SHELLS.items():
@@ -245,13 +245,13 @@ class ShellTests(TestCase):
                                  sorted(BODIES))
 
     async def test_a_certificate_of_another_authority_is_refused(self) -> None:
-        """So is a connection without TLS."""
+        """A connection without TLS is refused as well."""
         broker = self.servers("127.0.0.1")
         await self.refused(broker, ssl.create_default_context(cafile=str(self.other.cert)))
         await self.refused(broker, None)
 
     async def test_a_certificate_of_another_host_is_refused(self) -> None:
-        """Unless the context says that names do not matter, as Apache's clients do."""
+        """The context may disable the check of names, as Apache's clients do."""
         broker = self.servers("localhost", "10.0.0.1", "another.example")
         context = ssl.create_default_context(cafile=str(self.authority.cert))
         await self.refused(broker, context)

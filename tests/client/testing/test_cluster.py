@@ -14,21 +14,21 @@ class ClusterTests(SynchronousTestCase):
     """Messages go through real brokers, and time is the test's."""
 
     def setUp(self) -> None:
-        """Make a cluster with a topic; what the client says of faults is not looked at."""
+        """Create a cluster with a topic, and ignore the client's log of faults."""
         self.cluster = MemoryCluster(seed=7, brokers=2)
         self.cluster.create_topic("orders", 2)
         logger = logging.getLogger("twistmq.client")
         self.patch(logger, "disabled", True)
 
     def read_all(self, member: MemoryMember) -> list[bytes]:
-        """All there is for a member."""
+        """Return all messages for a member."""
         bodies = []
         while messages := member.take():
             bodies += [message.body for message in messages]
         return sorted(bodies)
 
     def test_what_is_sent_is_consumed_once(self) -> None:
-        """A member that comes after the first one closed continues where it ended."""
+        """A later member continues where the closed one ended."""
         producer = self.cluster.producer()
         for number in range(8):
             producer.send("orders", b"%d" % number)
@@ -40,13 +40,15 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(self.read_all(second), [b"8"])
 
     def test_an_error_that_is_raised_is_not_logged(self) -> None:
-        """The caller has it."""
+        """The caller has the error."""
         self.patch(logging.getLogger("twistmq.client"), "disabled", False)
         with self.assertNoLogs("twistmq.client", logging.ERROR):
             self.assertRaises(SendFailed, self.cluster.producer().send, "orders", b"x", delay_s=10)
 
     def test_what_a_cluster_cannot_be_is_refused(self) -> None:
-        """The error names what there is; a setting of a plugin that is not loaded counts too."""
+        """The error has the permitted values; a setting of a plugin that is not
+        loaded counts, too.
+        """
         for wrong in ({"brokers": 0}, {"brokers": 27}, {"brokers": "2"},
                       {"settings": {"autoCreateTopicEnable": False}},
                       {"settings": {"nonsense": "x"}},
@@ -59,7 +61,7 @@ class ClusterTests(SynchronousTestCase):
             self.assertRaises(OptionError, call, argument)
 
     def test_time_passes_only_when_it_is_told_to(self) -> None:
-        """The clock of everything is the cluster's."""
+        """All parts use the clock of the cluster."""
         before = self.cluster.now_ms
         self.cluster.advance(600_000)
         self.assertEqual(self.cluster.now_ms, before + 600_000)
@@ -74,7 +76,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(self.read_all(member), [b"1"])
 
     def test_a_broker_that_is_killed_comes_back_with_its_messages(self) -> None:
-        """While it is away the other one takes the messages."""
+        """While it is down the other one stores the messages."""
         producer = self.cluster.producer()
         sent = [producer.send("orders", b"%d" % number) for number in range(4)]
         self.assertEqual({each.queue.broker_name for each in sent}, {"broker-a", "broker-b"})
@@ -94,7 +96,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertRaises(SendFailed, producer.send, "orders", b"2")
 
     def test_a_killed_client_gives_nothing_back(self) -> None:
-        """Messages that it took and did not commit come to another member."""
+        """Another member gets the messages that it took and did not commit."""
         self.cluster.producer().send("orders", b"1")
         first = self.cluster.member("billing", "orders", start="first")
         self.assertEqual([each.body for each in first.take()], [b"1"])
@@ -103,7 +105,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(self.read_all(second), [b"1"])
 
     def test_replies_overtake_each_other(self) -> None:
-        """With delays and reordering everything still comes, later."""
+        """With delays and reordering all messages arrive, later."""
         self.cluster.faults.delay_ms = 200
         self.cluster.faults.reorders = True
         producer = self.cluster.producer()
@@ -126,6 +128,6 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(len(kernel.channels), 0)
 
     def test_waiting_for_what_never_comes_ends(self) -> None:
-        """It ends with an error after the time that was given."""
+        """It ends with an error after the given time."""
         self.assertRaises(TimeoutError, self.cluster.wait_for, lambda: False, 1_000)
         self.assertEqual(self.cluster.now_ms, 1_000)

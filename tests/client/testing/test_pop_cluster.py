@@ -23,7 +23,7 @@ class PopClusterTests(SynchronousTestCase):
         self.patch(logging.getLogger("twistmq.client"), "disabled", True)
 
     def test_what_is_acknowledged_comes_once_and_the_rest_again(self) -> None:
-        """When its time is over, and at once after a close."""
+        """They are delivered after their time, or at once after a close."""
         cluster = MemoryCluster(seed=3, brokers=2, pop=True)
         producer = cluster.producer()
         for number in range(20):
@@ -49,7 +49,7 @@ class PopClusterTests(SynchronousTestCase):
         self.assertLess(cluster.now_ms - begin_ms, 5000)
 
     def test_brokers_without_pop_refuse_a_member(self) -> None:
-        """They are made so, unless a test asks for it."""
+        """The test creates such brokers; by default they support pops."""
         cluster = MemoryCluster()
         cluster.create_topic("orders")
         with self.assertRaises(Unsupported):
@@ -89,7 +89,7 @@ class PopClusterTests(SynchronousTestCase):
         self.assertEqual(left, [], msg=f"seed {seed}")
 
     def join(self, cluster: MemoryCluster) -> MemoryPopMember:
-        """A new member."""
+        """Add a new member."""
         return cluster.pop_member("billing", "orders", start="first", invisible_s=4)
 
     def work(
@@ -110,7 +110,7 @@ class PopClusterTests(SynchronousTestCase):
     def fault(
         self, chance: random.Random, cluster: MemoryCluster, members: list[MemoryPopMember]
     ) -> None:
-        """Perhaps something goes wrong."""
+        """Cause a fault by chance."""
         what = chance.random()
         if what < 0.1:
             chance.choice(members).client.cut()

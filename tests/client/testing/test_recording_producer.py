@@ -1,4 +1,4 @@
-"""The producer that keeps what it was given."""
+"""The producer that records its messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from twistmq.client.testing import RecordingProducer
 
 
 class RecordingTests(SynchronousTestCase):
-    """RecordingProducer."""
+    """The class RecordingProducer."""
 
     def test_it_keeps_the_messages_of_every_kind_of_send(self) -> None:
-        """In order, as they were given."""
+        """They are in the order of the sends."""
         with RecordingProducer() as producer:
             producer.send("orders", b"1", tags="eu", keys="o-1")
             producer.send_soon("orders", b"2").result()
@@ -37,7 +37,7 @@ class RecordingTests(SynchronousTestCase):
                          ("eu", ("o-1",)))
 
     def test_results_count_offsets(self) -> None:
-        """Each queue has its own, and each message an id."""
+        """Each queue has its own offsets, and each message an id."""
         producer = RecordingProducer()
         queue = MessageQueue("orders", "broker-a", 2)
         results = [producer.send("orders", b"1", queue=queue) for _ in range(3)]
@@ -46,7 +46,7 @@ class RecordingTests(SynchronousTestCase):
         self.assertTrue(results[0].safe)
 
     def test_it_refuses_as_a_producer_does(self) -> None:
-        """A message that no broker takes is an error, and is not kept."""
+        """An invalid message is an error, and is not recorded."""
         producer = RecordingProducer()
         self.assertRaises(OptionError, producer.send, "no topic!", b"1")
         self.assertRaises(OptionError, producer.send, "orders", "text")
@@ -56,7 +56,7 @@ class RecordingTests(SynchronousTestCase):
         self.assertEqual(producer.messages, [])
 
     def test_it_fails_when_it_is_told_to(self) -> None:
-        """A program's handling of errors can be tested."""
+        """A program can test its handling of errors."""
         producer = RecordingProducer()
         producer.error = ConnectionError("no broker")
         self.assertRaises(ConnectionError, producer.send, "orders", b"1")
@@ -65,7 +65,7 @@ class RecordingTests(SynchronousTestCase):
         self.assertEqual(producer.messages, [])
 
     def test_a_transaction_is_kept_when_its_block_ends(self) -> None:
-        """It is not when it is rolled back, or when the block raises."""
+        """It is not recorded after a rollback, or when the block raises."""
         producer = RecordingProducer(on_check=lambda message: None)
         with producer.transaction("orders", b"1"):
             self.assertEqual(producer.messages, [])
@@ -85,7 +85,7 @@ class RecordingTests(SynchronousTestCase):
         self.assertEqual([each.body for each in producer.messages], [b"EUR", b"EUR"])
 
     def test_a_timed_message_is_dropped_when_it_is_recalled(self) -> None:
-        """Once; others stay."""
+        """Only that message is dropped; others remain."""
         producer = RecordingProducer()
         plain = producer.send("orders", b"1")
         timed = producer.send("orders", b"2", delay_s=1)
@@ -95,7 +95,7 @@ class RecordingTests(SynchronousTestCase):
         self.assertRaises(OptionError, producer.recall, plain)
 
     def test_a_closed_one_takes_nothing(self) -> None:
-        """As a producer."""
+        """It behaves as a producer."""
         producer = RecordingProducer()
         producer.close()
         self.assertRaises(Closed, producer.send, "orders", b"1")
@@ -112,7 +112,7 @@ class RecordingTests(SynchronousTestCase):
             self.assertIsInstance(getattr(RecordingProducer, name), type(value), name)
 
     def test_it_takes_the_options_of_a_client_too(self) -> None:
-        """They are checked as a client checks them."""
+        """They are checked as by a client."""
         producer = RecordingProducer("127.0.0.1:9876", namespace="shop", timeout_s=1.5)
         self.assertEqual(producer.send("orders", b"1").queue.topic, "orders")
         self.assertRaises(OptionError, RecordingProducer, retries=-1)

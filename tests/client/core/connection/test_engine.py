@@ -1,4 +1,4 @@
-"""Connections and requests of the client's core."""
+"""The connections and requests of the client's core."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CODE = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
 class RequestTests(SynchronousTestCase):
-    """One request, to its end."""
+    """One request, from its begin to its end."""
 
     def setUp(self) -> None:
-        """Make a core."""
+        """Create a core."""
         self.box = Box()
 
     def ask(self, timeout_ms: float = 3000) -> RemotingCommand:
@@ -36,7 +36,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(self.box.connects, [A])
 
     def test_a_refused_connection_is_a_connect_error_that_names_the_address(self) -> None:
-        """Nothing was sent, so the error is not one of a lost connection."""
+        """No request was sent, so the error is not that of a lost connection."""
         error = self.assertRaises(RemotingConnectError, self.ask)
         self.assertIn(A, str(error))
 
@@ -51,7 +51,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(link.take_output(), b"")
 
     def test_a_connection_that_does_not_open_in_time_is_given_up(self) -> None:
-        """The bound on connecting, not on the request; the shell is told to close it."""
+        """The time-out is that of connecting; the shell is asked to close the connection."""
         self.box.silent.add(A)
         begin = self.box.clock.now_ms
         error = self.assertRaises(RemotingConnectError, self.ask, 60_000)
@@ -89,7 +89,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(self.box.connects, [A, A])
 
     def test_go_away_costs_no_request(self) -> None:
-        """The same request goes once more, on a new connection."""
+        """The same request is sent once more, on a new connection."""
         answers = [ResponseCode.GO_AWAY, ResponseCode.SUCCESS]
         self.box.servers[A] = lambda command: (answers.pop(0), None, b"", None)
         self.assertEqual(self.ask().code, ResponseCode.SUCCESS)
@@ -112,7 +112,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(self.box.closed, [A])
 
     def test_bytes_that_are_no_frames_end_the_connection_and_name_the_address(self) -> None:
-        """The requests under way fail at once."""
+        """The open requests fail at once."""
         self.box.servers[A] = lambda command: None
         future = self.box.engine.invoke(A, CODE)
         self.box.settle()
@@ -122,7 +122,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(self.box.closed, [A])
 
     def test_a_request_of_the_server_with_an_unknown_code_is_answered(self) -> None:
-        """The answer is REQUEST_CODE_NOT_SUPPORTED, however many come."""
+        """The answer is REQUEST_CODE_NOT_SUPPORTED, however many arrive."""
         self.box.servers[A] = lambda command: (0, None, b"", None)
         self.ask()
         self.box.requests.clear()
@@ -134,7 +134,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(len(self.box.requests), 2000)
 
     def test_requests_after_the_end_fail_and_nothing_is_kept(self) -> None:
-        """A closed engine keeps no connection, timer of a request or task."""
+        """A closed engine keeps no connection, timer or task."""
         self.box.servers[A] = lambda command: (0, None, b"", None)
         self.ask()
         self.box.engine.close()

@@ -1,4 +1,4 @@
-"""Heartbeats of a client to one broker: one at a time."""
+"""The heartbeats of a client to one broker, one at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twistmq.protocol.command import RemotingCommand
 
 
 class HeartbeatTests(SynchronousTestCase):
-    """A member of one group; the broker answers heartbeats when the test says so."""
+    """A member of one group; the broker answers heartbeats when the test asks for it."""
 
     def setUp(self) -> None:
         """Let it join, and hold the answers from then on."""
@@ -47,7 +47,7 @@ class HeartbeatTests(SynchronousTestCase):
         return {each.topic for each in data.subscription_data_set}
 
     def test_callers_that_would_send_the_same_share_a_heartbeat(self) -> None:
-        """A broker refuses a second one while it takes the first; both have its result."""
+        """A broker refuses a second one during the first; both callers get its result."""
         for code, is_taken in ((ResponseCode.SUCCESS, True), (ResponseCode.SYSTEM_BUSY, False)):
             count = len(self.beats)
             tasks = [self.beat(), self.beat()]
@@ -79,7 +79,7 @@ class HeartbeatTests(SynchronousTestCase):
         self.assertGreaterEqual(len(self.beats), 3)
 
     def test_the_reason_of_a_refusal_is_one_printable_line_of_the_log(self) -> None:
-        """The remark is the broker's, and has a bound."""
+        """The remark of the broker is escaped and cut."""
         task = self.beat()
         with self.assertLogs("twistmq.client", "WARNING") as logs:
             self.box.reply(BROKER, self.beats[-1], ResponseCode.SYSTEM_BUSY, None,

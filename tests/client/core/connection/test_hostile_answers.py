@@ -1,4 +1,4 @@
-"""Single lies of brokers: each costs a wait and a line in the log, no loop and no memory."""
+"""Wrong answers of brokers: each causes a wait and a log line, and no loop or memory."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ HOST = host_bytes("10.0.0.1", 1)
 def record(
     body: bytes, properties: str = "", sys_flag: int = 0, queue_id: int = 0, offset: int = 0
 ) -> bytes:
-    """A record of topic T."""
+    """Return a record of topic T."""
     made = MessageRecord("T", queue_id, body, properties, 1, HOST, HOST, [], 0, sys_flag=sys_flag)
     made.queue_offset = offset
     return encode_record(made)
 
 
 class PullTests(SynchronousTestCase):
-    """A member whose broker answers each pull at once."""
+    """A member whose broker answers each pull immediately."""
 
     def pulls(
         self, answer: Answer | Callable[[RemotingCommand], Answer], milliseconds: float = 10_000
     ) -> tuple[int, list[str]]:
-        """How many pulls of one queue there are in that time, and the warnings of the log.
+        """Return the number of pulls of one queue in a time, and the warnings of the log.
 
         :param answer: the answer to each pull, or a function that makes it.
         """
@@ -84,7 +84,7 @@ class PullTests(SynchronousTestCase):
             line for line in logs.output if line.startswith(("WARNING", "ERROR"))]
 
     def test_an_empty_answer_that_is_not_held_costs_a_wait(self) -> None:
-        """Ten a second, whatever the code says."""
+        """There are ten pulls a second, whatever the code is."""
         for code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
             count, _ = self.pulls((code, PullMessageResponseHeader(0, 0, 0, 0), b"", None))
             self.assertLessEqual(count, 110)
@@ -100,7 +100,7 @@ class PullTests(SynchronousTestCase):
             self.assertIn(f"offset {offset}" if offset else "continues at 0", warnings[0])
 
     def test_an_answer_that_has_no_message_though_its_code_says_so_costs_a_wait(self) -> None:
-        """The offset goes on each time, so that nothing else would hold the member back."""
+        """The offset advances each time, so nothing else would slow the member down."""
         box_offsets = iter(range(1, 100_000))
 
         def answer(_: RemotingCommand) -> Answer:
@@ -111,7 +111,7 @@ class PullTests(SynchronousTestCase):
         self.assertIn("contains no message", warnings[0])
 
     def test_offsets_that_no_queue_has_are_an_error(self) -> None:
-        """The group would commit them."""
+        """Otherwise the group would commit them."""
         for bad, header in (
                 (2**63 - 1, PullMessageResponseHeader(0, 2**63 - 1, 0, 5)),
                 (-(2**63), PullMessageResponseHeader(0, 1, -(2**63), 5)),
@@ -122,7 +122,7 @@ class PullTests(SynchronousTestCase):
             self.assertIn("at offset 0 is unusable", warnings[0])
 
     def check_offsets(self, box: GroupBox, lie: int) -> None:
-        """Fail if a member uses an offset that was told to it."""
+        """Check that the member uses no offset that it was given."""
         for _, request in box.requests:
             if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
                 self.assertNotEqual(request.fields()["commitOffset"], str(lie))
@@ -130,7 +130,7 @@ class PullTests(SynchronousTestCase):
                 self.assertIn(int(request.fields()["queueOffset"]), range(OFFSET_MAX + 1))
 
     def test_no_offset_is_committed_that_no_queue_has(self) -> None:
-        """Neither where a group is said to be, nor where a queue is said to begin or to end."""
+        """The offset may be that of the group, or the beginning or the end of a queue."""
         bounds = (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
                   RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
         for lie, codes, start in product(
@@ -147,13 +147,13 @@ class PullTests(SynchronousTestCase):
     def offset_of(
         box: GroupBox, codes: tuple[int, ...], lie: int, request: RemotingCommand
     ) -> Answer:
-        """Answer some questions about offsets with a lie."""
+        """Answer some requests for offsets with a lie."""
         if request.code in codes:
             return 0, GetMaxOffsetResponseHeader(lie), b"", None
         return box.broker(request)
 
     def test_a_program_is_told_no_offset_that_no_queue_has(self) -> None:
-        """It would seek there. A queue that a broker lacks begins at -1, as Apache's says."""
+        """The program would seek there. A missing queue begins at -1, as with Apache's broker."""
         codes = (RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
                  RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.QUERY_CONSUMER_OFFSET)
         queue = MessageQueue("T", "a", 0)
@@ -170,7 +170,7 @@ class PullTests(SynchronousTestCase):
                     self.assertIn(f"offset {lie}, which no queue has", str(error))
 
     def test_a_tool_moves_no_queue_to_an_offset_that_no_queue_has(self) -> None:
-        """The offset would be committed."""
+        """Otherwise the offset would be committed."""
         for offset, is_taken in ((2**63 - 1, False), (-1, False), (7, True)):
             box = GroupBox()
             serve_tools(box.core)
@@ -187,7 +187,7 @@ class PullTests(SynchronousTestCase):
             self.assertEqual(str(offset) in commits, is_taken)
 
     def test_damaged_messages_without_end_are_logged_a_hundred_times_a_minute(self) -> None:
-        """The first line of the next minute says how many were left out."""
+        """The first line of the next minute has the number of omitted ones."""
         box = GroupBox()
         box.route = route({"a": BROKER}, 1)
         honest = box.broker
@@ -212,7 +212,7 @@ class PullTests(SynchronousTestCase):
         self.assertIn("more since the last line", logs.output[100])
 
     def test_a_damaged_batch_is_a_damaged_message(self) -> None:
-        """Its parts, and its first offset, come from a producer."""
+        """Its parts and its first offset come from a producer."""
         flags = SYS_INNER_BATCH | SYS_NEED_UNWRAP
         two = encode_batch([(0, b"1", ""), (0, b"2", "")])
         for body, properties in (
@@ -230,7 +230,7 @@ class PullTests(SynchronousTestCase):
         self.assertIn("it is not a batch", said[0])
 
     def test_a_flood_of_changes_of_the_group_costs_ten_rounds_a_second(self) -> None:
-        """The first one is looked at at once."""
+        """The first change causes a round at once."""
         box = GroupBox()
         box.start()
         before = len(box.requests)
@@ -247,7 +247,7 @@ class PullTests(SynchronousTestCase):
 
 
 class PopTests(SynchronousTestCase):
-    """Receipts that no broker can mean."""
+    """Receipts that are impossible."""
 
     def acknowledged(
         self, found: bytes, count: int, start_offset_info: str | None = None
@@ -284,7 +284,7 @@ class PopTests(SynchronousTestCase):
         return box, acks
 
     def test_a_receipt_far_from_its_check_point_is_acknowledged_alone(self) -> None:
-        """As a bit of a request it would have a gigabyte; there is no bit before the first."""
+        """As a bit of a request it would need a gigabyte; there is no bit before the first one."""
         for start in (5 - BITS_MAX, 6, -(10**12)):
             box, acks = self.acknowledged(b"".join(
                 record(b"%d" % number, f"POP_CK\x01{start} 1 60000 0 0 a 0 {number}\x02",
@@ -294,7 +294,7 @@ class PopTests(SynchronousTestCase):
             self.assertEqual(box.pop.acks.count, 0)
 
     def test_a_message_without_a_receipt_holds_up_no_other(self) -> None:
-        """Its queue id may be damaged, which no CRC tells; the broker delivers it again."""
+        """Its queue id may be damaged, which no CRC covers; the broker delivers it again."""
         found = (record(b"4", offset=4) + record(b"5", queue_id=-1, offset=5)
                  + record(b"6", offset=6))
         for starts in ("0 0 4", "0 0 4;0 -1 " + "9" * 5000):
@@ -306,7 +306,7 @@ class PopTests(SynchronousTestCase):
             self.assertIn("no receipt for offset 5 of queue -1 of T", logs.output[0])
 
     def test_messages_without_a_receipt_cost_a_wait_and_few_lines(self) -> None:
-        """A broker that answers at once would be asked without end."""
+        """Otherwise a broker that answers at once would be asked without end."""
         box = PopBox()
         honest = box.broker
         pops = 0
@@ -340,7 +340,7 @@ class PopTests(SynchronousTestCase):
             self.assertEqual(sum("which no queue has" in line for line in logs.output), 4)
 
     def test_a_receipt_has_numbers_that_can_be_sent_back(self) -> None:
-        """One that has not cannot be written into a request for many."""
+        """Otherwise it could not be written into a batch of acknowledgements."""
         for forged in (f"{2**64} 1 60000 0 0 a 0 5", f"5 1 {10**20} 0 0 a 0 5",
                        f"5 1 60000 {2**31} 0 a 0 5"):
             found = record(b"5", f"POP_CK\x01{forged}\x02", offset=5)
@@ -361,7 +361,7 @@ class PopTests(SynchronousTestCase):
         self.assertEqual(message.attempt, 2**31)
 
     def test_a_receipt_that_a_producer_wrote_is_not_believed(self) -> None:
-        """It would acknowledge what another member of the group has, and never its own message."""
+        """It would acknowledge a message of another member, and never its own one."""
         for forged in ("0 1 60000 0 0 a 0 7", "0 1 60000 0 0 a 3 5", "0 2 60000 0 0 a 0 5",
                        f"{'9' * 5000} 1 60000 0 0 a 0 5"):
             _, acks = self.acknowledged(
@@ -373,7 +373,7 @@ class ConnectionTests(SynchronousTestCase):
     """Connections and their ends."""
 
     def box(self, answer: Callable[[RemotingCommand], Answer] = stored) -> Box:
-        """A core, and a broker of topic T."""
+        """Return a core, and a broker of topic T."""
         box = Box()
         box.servers[NAMESRV] = routes({"T": route({"a": BROKER})})
         box.servers[BROKER] = answer
@@ -397,7 +397,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertIn(BROKER, str(each.error))
 
     def test_go_away_without_end_costs_two_connections_a_request(self) -> None:
-        """The error names the address."""
+        """The error has the address."""
         box = self.box(lambda request: (ResponseCode.GO_AWAY, None, b"", "away"))
         sender = build_producer(box.core, {})
         error = self.assertRaises(
@@ -409,7 +409,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertLessEqual(box.engine.debug_counts()["connections"], 2)
 
     def test_failing_requests_of_a_server_are_logged_once_a_second(self) -> None:
-        """The next line says how many were left out; each is answered."""
+        """The next line has the number of omitted ones; each request is answered."""
         box = GroupBox()
         serve_tools(box.core)
         box.start()

@@ -1,4 +1,4 @@
-"""Brokers that lie, by seed: no fault of the client's code, no loop, and the truth is consumed."""
+"""Brokers that lie, by seed: the client has no fault and no loop, and consumes true messages."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SEEDS: Final = int(os.environ.get("TWISTMQ_LIES", "8"))
 
 
 class LieCase(SynchronousTestCase):
-    """Steps of a member under lies."""
+    """The steps of a member during lies."""
 
     def setUp(self) -> None:
-        """The log is full of what the brokers did."""
+        """Ignore the log, which is full of the brokers' lies."""
         logging.getLogger("twistmq.client").setLevel(logging.CRITICAL)
         self.addCleanup(logging.getLogger("twistmq.client").setLevel, logging.NOTSET)
 
     def begin(self, box: Box, seed: int, faults: list[str]) -> Liar:
-        """Lie about every third answer, and note the tasks that fail by the client's fault."""
+        """Lie in every third answer, and record the tasks that fail by a fault of the client."""
         def failed(task: Task[Any], error: Exception) -> None:
             if not isinstance(error, BrokerError):
                 faults.append(f"seed {seed}: {task.name}: {error!r}")
@@ -42,7 +42,7 @@ class LieCase(SynchronousTestCase):
         return Liar(box, seed, 0.35)
 
     def join(self, box: Box, member: Member[Any], liar: Liar) -> None:
-        """Join the group; without lies when they keep the member out."""
+        """Join the group, without lies if they keep the member out."""
         try:
             box.run(member.start())
         except BrokerError:
@@ -52,7 +52,7 @@ class LieCase(SynchronousTestCase):
             liar.share = 0.35
 
     def consume(self, box: Box, member: Member[Any], liar: Liar, most: int) -> set[bytes]:
-        """Take and end what there is; :returns: the bodies that can be read."""
+        """Take and finish all messages; :returns: the bodies that can be read."""
         found = set()
         for _ in range(most):
             batch = member.take(8)
@@ -86,7 +86,7 @@ class LieCase(SynchronousTestCase):
         box.run(box.member.close(1000))
 
     def check_seeds(self, lie: Callable[[int, list[str]], None]) -> None:
-        """Each seed goes by without a fault."""
+        """Check that each seed runs without a fault."""
         faults: list[str] = []
         for seed in range(SEEDS):
             lie(seed, faults)
@@ -105,10 +105,10 @@ def _strict(broker: PopBroker) -> Callable[[RemotingCommand], Answer]:
 
 
 class PullTests(LieCase):
-    """A member that pulls, in order and not."""
+    """A pull member, with and without order."""
 
     def lie(self, seed: int, faults: list[str]) -> None:
-        """One member, for two minutes of lies and one of the truth."""
+        """Run one member, with two minutes of lies and one without."""
         box = GroupBox(in_order=bool(seed % 2))
         for number in range(200):
             box.broker.put("T", number % 4, b"%d" % number)
@@ -127,15 +127,15 @@ class PullTests(LieCase):
         self.find_all(box, liar, 120, seed)
 
     def test_no_seed_breaks_a_member(self) -> None:
-        """It goes on with the truth, whatever it was told before."""
+        """It continues with true messages, whatever it was told before."""
         self.check_seeds(self.lie)
 
 
 class PopTests(LieCase):
-    """A member that pops, in order and not."""
+    """A pop member, with and without order."""
 
     def lie(self, seed: int, faults: list[str]) -> None:
-        """One member, for two minutes of lies and some of the truth."""
+        """Run one member, with two minutes of lies and some without."""
         options = {"order": "queue"} if seed % 2 else {}
         box = PopBox(**options)
         box.servers[BROKER] = _strict(box.broker)
@@ -158,5 +158,5 @@ class PopTests(LieCase):
         self.find_all(box, liar, 150, seed, box.demand)
 
     def test_no_seed_breaks_a_member(self) -> None:
-        """It goes on with the truth, whatever it was told before."""
+        """It continues with true messages, whatever it was told before."""
         self.check_seeds(self.lie)

@@ -1,4 +1,4 @@
-"""Name servers that lie: a send ends in an error that says who said what, and others are asked."""
+"""Name servers that lie: the error of a send has the server and its text; others are asked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUTE = ('{"orderTopicConf":%s,"queueDatas":[{"brokerName":"b","readQueueNums":
 
 
 def body(queues: int = 1, addresses: str = f'0:"{BROKER}"', order: str = "null") -> bytes:
-    """A route of one broker."""
+    """Return the body of a route with one broker."""
     return (_ROUTE % (order, queues, queues, addresses)).encode()
 
 
@@ -60,7 +60,7 @@ class NameServerTests(SynchronousTestCase):
         return box.run(sender.send(sender.prepare(Message("t", b"x"))))
 
     def test_each_lie_ends_in_an_error_with_the_topic(self) -> None:
-        """Within the time and the attempts of a send."""
+        """The send ends within its time and its number of attempts."""
         for data, text in BODIES:
             box = Box()
             box.servers[NAMESRV] = lambda _, data=data: (0, None, data, None)  # type: ignore[misc]
@@ -71,7 +71,7 @@ class NameServerTests(SynchronousTestCase):
             self.assertLess(len(box.requests), 20)
 
     def test_a_name_server_that_lies_gives_way_to_the_next(self) -> None:
-        """Also for later questions."""
+        """The other one is asked first from then on."""
         for data, text in BODIES:
             if text.startswith(NAMESRV) or not ("cannot be read" in text or "at most" in text):
                 continue
@@ -86,7 +86,7 @@ class NameServerTests(SynchronousTestCase):
             self.assertEqual(box.core.names.addresses, [other, NAMESRV])
 
     def test_a_lie_leaves_the_route_that_is_known(self) -> None:
-        """As a name server that does not answer does."""
+        """The effect is that of a name server that does not answer."""
         box = Box()
         answers: list[bytes] = [body(), body(10**9)]
 
@@ -111,7 +111,7 @@ class NameServerTests(SynchronousTestCase):
         self.assertEqual(self.send(box).queue.broker_name, "b")
 
     def test_a_long_remark_is_cut(self) -> None:
-        """An error is written into a log."""
+        """Errors are written into logs."""
         box = Box()
         box.servers[NAMESRV] = lambda _: (ResponseCode.SYSTEM_ERROR, None, b"", "x" * 1_000_000)
         error = self.assertRaises(BrokerError, self.send, box)
@@ -119,7 +119,7 @@ class NameServerTests(SynchronousTestCase):
         self.assertIn(NAMESRV, str(error))
 
     def test_a_remark_is_one_printable_line(self) -> None:
-        """It acts on no terminal, and forges no line of a log."""
+        """It neither controls a terminal nor forges a line of a log."""
         box = Box()
         box.servers[NAMESRV] = lambda _: (
             ResponseCode.SYSTEM_ERROR, None, b"", "\x1b]0;owned\x07\nforged\r\u202e")

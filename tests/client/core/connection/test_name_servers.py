@@ -1,4 +1,4 @@
-"""Name servers that are away, come back and are replaced, by a hand's clock."""
+"""Name servers that are down, return and are replaced, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def send(box: Box, sender: Sender, topic: str) -> SendResult:
 
 
 def asked(box: Box, address: str) -> int:
-    """How often a name server was asked for a route."""
+    """Return the number of route requests to a name server."""
     return sum(where == address and command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
                for where, command in box.requests)
 
 
 class ChoiceTests(SynchronousTestCase):
-    """The name server that is asked first."""
+    """The choice of the first name server."""
 
     def test_each_client_begins_with_one_that_it_draws(self) -> None:
-        """Otherwise the first of the list would serve all clients."""
+        """Otherwise the first one of the list would serve all clients."""
         for number, address in enumerate(NAMES):
             box = Box(name_servers=NAMES)
             box.core = ClientCore(ClientOptions(name_servers=NAMES, client_id="10.0.0.1@test"),
@@ -69,7 +69,7 @@ class AbsenceTests(SynchronousTestCase):
     """Name servers that do not answer."""
 
     def test_one_of_three_that_is_dead_costs_one_attempt(self) -> None:
-        """Whether it refuses or is silent; the two others are not both asked."""
+        """It may refuse or be silent; only one of the others is asked."""
         for is_silent in (False, True):
             box = Box(name_servers=NAMES)
             if is_silent:
@@ -86,7 +86,7 @@ class AbsenceTests(SynchronousTestCase):
             self.assertEqual(asked(box, NAMES[2]), 0)
 
     def test_known_topics_go_on_for_ten_minutes_without_any(self) -> None:
-        """Sends and the consumption of a group; a new topic has no route until one is back."""
+        """Sends and consumption continue; a new topic has no route until one returns."""
         box = GroupBox()
         box.start()
         sender = producer(box)
@@ -125,10 +125,10 @@ class AbsenceTests(SynchronousTestCase):
 
 
 class HangTests(SynchronousTestCase):
-    """Name servers that take requests and answer none, as one whose process is stopped."""
+    """Name servers that accept requests and answer none, such as stopped processes."""
 
     def box(self, hanging: int, known: int = 3, **options: Any) -> Box:
-        """A client whose first name servers hang; the others answer."""
+        """Return a client whose first name servers hang; the others answer."""
         box = Box(name_servers=NAMES[:known], **options)
         for address in NAMES[:hanging]:
             box.servers[address] = lambda _: None
@@ -137,13 +137,13 @@ class HangTests(SynchronousTestCase):
         return box
 
     def took_ms(self, box: Box, topic: str) -> float:
-        """How long a question for a route takes."""
+        """Return the time that a route request takes."""
         begin = box.clock.now_ms
         box.run(box.core.routes.find(topic, again=True))
         return box.clock.now_ms - begin
 
     def test_the_next_one_is_asked_after_half_a_second(self) -> None:
-        """However long a request may take; the one that hangs is asked last from then on."""
+        """This is so whatever the time-out is; the silent one is asked last from then on."""
         for timeout_ms in (3_000, 60_000):
             box = self.box(1, timeout_ms=timeout_ms)
             self.assertEqual([self.took_ms(box, topic) for topic in "TUTU"], [500, 0, 0, 0])
@@ -155,7 +155,7 @@ class HangTests(SynchronousTestCase):
         self.assertEqual([self.took_ms(box, topic) for topic in "TUTU"], [1000, 0, 0, 0])
 
     def test_all_hang(self) -> None:
-        """A question ends when the time of one request is over, and names each of them."""
+        """The request ends after its time-out, and the error names each of them."""
         for number in (1, 2, 3):
             box = self.box(number, number, retries=0)
             begin = box.clock.now_ms
@@ -174,7 +174,7 @@ class HangTests(SynchronousTestCase):
         self.assertIn(int(box.clock.now_ms - begin), range(3400, 3650))
 
     def test_a_slow_answer_counts(self) -> None:
-        """When the others hang or refuse, one that needs two seconds is soon enough."""
+        """If the others hang or refuse, an answer after two seconds is in time."""
         for others_hang in (False, True):
             box = self.box(3 if others_hang else 1)
             if not others_hang:
@@ -190,7 +190,7 @@ class HangTests(SynchronousTestCase):
             self.assertEqual(self.took_ms(box, "T"), 2000)
 
     def test_a_tool_that_tries_once(self) -> None:
-        """Other questions than for routes go the same way."""
+        """Other requests than those for routes behave in the same way."""
         box = self.box(1, retries=0)
         box.servers[NAMES[1]] = lambda _: (0, None, b"{}", None)
         begin = box.clock.now_ms
@@ -199,10 +199,12 @@ class HangTests(SynchronousTestCase):
 
 
 class ListTests(SynchronousTestCase):
-    """Which name servers and topics are asked, and when."""
+    """The name servers and topics that are asked, and their times."""
 
     def test_an_address_server_changes_the_list(self) -> None:
-        """It is asked 10 s after the start and each two minutes; without an answer it stays."""
+        """It is asked 10 s after the start and every two minutes; without an answer
+        the list stays.
+        """
         page = HttpPage(NAMES[0])
         self.addCleanup(page.stop)
         box = Box(fetch_name_servers, name_servers=(), name_server_url=f"http://{page.address}/nsaddr")
@@ -227,7 +229,7 @@ class ListTests(SynchronousTestCase):
         self.assertEqual(asked(box, NAMES[1]), 21)
 
     def test_an_address_server_that_answers_nonsense_is_asked_again(self) -> None:
-        """An error that nobody expected does not end the questions."""
+        """An unexpected error does not end the requests."""
         answers: list[list[str] | Exception] = [[NAMES[0]], BadStatusLine("x"), [NAMES[1]]]
 
         def fetch(url: str) -> list[str]:
@@ -246,7 +248,7 @@ class ListTests(SynchronousTestCase):
         self.assertEqual(answers, [])
 
     def test_routes_of_topics_in_use_are_asked_for_each_half_minute(self) -> None:
-        """One that was only looked up is not asked for again, nor that of a closed consumer."""
+        """A route that was only looked up is not requested again, nor that of a closed consumer."""
         box = GroupBox()
         box.start()
         sender = producer(box)

@@ -12,12 +12,12 @@ class SchedulerTests(SynchronousTestCase):
     """Tasks, timers and futures by a clock that is set by hand."""
 
     def setUp(self) -> None:
-        """Make a scheduler."""
+        """Create a scheduler."""
         self.clock = HandClock()
         self.tasks = Scheduler(self.clock)
 
     def test_a_task_ends_with_the_result_of_its_coroutine(self) -> None:
-        """A task awaits a future and ends with the coroutine's result."""
+        """A task awaits a future and ends with the result of its coroutine."""
         future: Future[int] = Future()
 
         async def add() -> int:
@@ -32,7 +32,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual(self.tasks.tasks, set())
 
     def test_a_sleep_ends_at_its_time_and_not_before(self) -> None:
-        """``run`` says when the next timer is due."""
+        """``run`` returns the time of the next timer."""
         task = self.tasks.spawn(self._sleep(50))
         self.assertEqual(self.tasks.run(), self.clock.now_ms + 50)
         self.clock.now_ms += 49
@@ -46,7 +46,7 @@ class SchedulerTests(SynchronousTestCase):
         await self.tasks.sleep(delay_ms)
 
     def test_a_cancelled_task_runs_its_finally_and_keeps_no_wait(self) -> None:
-        """Cancelling raises at the wait; what the task waited for may still end."""
+        """The wait raises an error; the awaited event may still occur."""
         future: Future[int] = Future()
         ended = []
 
@@ -80,7 +80,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertFalse(future.is_done)
 
     def test_an_error_without_a_waiter_is_reported(self) -> None:
-        """A task that fails while nothing waits for it is told to ``on_failure``."""
+        """``on_failure`` gets the error of a task for which nothing waits."""
         failed = []
         self.tasks.on_failure = lambda task, error: failed.append((task.name, str(error)))
 
@@ -94,7 +94,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual(failed, [("one", "no")])
 
     def test_an_error_is_not_reported_while_all_of_them_are_waited_for(self) -> None:
-        """Not even when it comes before those that were named before it."""
+        """This is so even if its error is earlier than those of the tasks before it."""
         failed = []
         self.tasks.on_failure = lambda task, error: failed.append(str(error))
 

@@ -1,4 +1,4 @@
-"""What tests of a whole member share: its broker, and members that lose queues."""
+"""The common parts of tests of a whole member: its broker, and members that lose queues."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ class MemberCase(SynchronousTestCase):
             self.broker.put("T", number % 4, b"%d" % number, "ab"[number % 2])
 
     def take(self, box: GroupBox, most: int) -> Batch[bytes]:
-        """Take a batch that must be there."""
+        """Take a batch that must exist."""
         batch = box.member.take(most)
         assert batch is not None
         return batch
 
     def new_member(self) -> GroupBox:
-        """A member that got its queues a moment ago; the member before commits one of them then."""
+        """Return a member that has just got its queues; the previous member commits one of them
+        then.
+        """
         box = GroupBox(self.broker)
         box.run(box.member.start())
         box.advance(300)
@@ -79,7 +81,7 @@ class LosingCase(MemberCase):
         return box
 
     def come_back(self, box: GroupBox, number: int) -> int:
-        """The other member leaves; :returns: where a lost queue begins."""
+        """Let the other member leave; :returns: the offset at which a lost queue begins."""
         self.broker.members["g"].discard("10.0.0.2@zzz")
         box.notify()
         box.advance(1_500)
@@ -87,7 +89,7 @@ class LosingCase(MemberCase):
         return box.member.assigned_queues[queue(number)].window.committable
 
     def losing(self, **options: Any) -> tuple[GroupBox, Batch[bytes]]:
-        """A member that is giving two queues up; :returns: it, and what runs of one of them."""
+        """Return a member that is giving up two queues, and the running messages of one of them."""
         box = GroupBox(self.broker, **options)
         box.start()
         batches = {batch.assigned.queue: batch

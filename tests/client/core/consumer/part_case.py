@@ -1,4 +1,4 @@
-"""What tests of single parts of a member share: a clock, messages, and queues in their windows."""
+"""The common parts of tests of a member's parts: a clock, messages, and queues with windows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["PartCase", "queue"]
 
 
 def queue(number: int) -> MessageQueue:
-    """A queue of the topic."""
+    """Return a queue of the topic."""
     return MessageQueue("T", "a", number)
 
 
@@ -54,7 +54,7 @@ class PartCase(SynchronousTestCase):
         return task
 
     def message(self, offset: int, queue_id: int = 0) -> ReceivedMessage[bytes]:
-        """A message whose body is its offset."""
+        """Return a message whose body is its offset."""
         record = StoredMessage(0, MAGIC_V1, 0, queue_id, 0, offset, 0, 0, 0, bytes(8), 0, bytes(8),
                                0, 0, b"%d" % offset, "T", "")
         return ReceivedMessage(record, queue(queue_id), offset, "T", None)

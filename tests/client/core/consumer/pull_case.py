@@ -1,4 +1,4 @@
-"""What tests of a whole member that is polled share."""
+"""The common parts of tests of a whole pull member."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bodies(poll: Poll[Any]) -> list[int]:
 
 
 class SeekBroker(GroupBroker):
-    """Answers where queues begin, too, and takes the commits of pulls."""
+    """A broker that also answers where queues begin, and accepts the commits of pulls."""
 
     def __call__(self, command: RemotingCommand) -> Answer:
         """Answer a request."""
@@ -68,5 +68,5 @@ class PullCase(SynchronousTestCase):
             return bodies(poll)
 
     def committed(self) -> dict[int, int]:
-        """The offsets at the broker, by queue."""
+        """Return the offsets at the broker, by queue."""
         return {key[2]: offset for key, offset in self.broker.offsets.items() if key[1] == "T"}

@@ -1,4 +1,4 @@
-"""A member answers what a broker asks on behalf of tools."""
+"""The answers of a member to requests that brokers send for tools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from twistmq.protocol.headers.client import (
 
 
 def queue(number: int) -> MessageQueue:
-    """A queue of the topic."""
+    """Return a queue of the topic."""
     return MessageQueue("T", "a", number)
 
 
@@ -36,7 +36,7 @@ class ToolCase(SynchronousTestCase):
     """A member with two queues of five messages each."""
 
     def setUp(self) -> None:
-        """Start it."""
+        """Start the member."""
         self.broker = GroupBroker(2)
         for number in range(10):
             self.broker.put("T", number % 2, b"%d" % number)
@@ -55,12 +55,12 @@ class ToolCase(SynchronousTestCase):
         self.box.settle()
 
     def answers(self) -> list[RemotingCommand]:
-        """The answer of the member."""
+        """Return the answer of the member."""
         return [request for _, request in self.box.requests if request.is_response]
 
 
 class OffsetTests(ToolCase):
-    """220 and 221."""
+    """The requests 220 and 221."""
 
     def reset(self, offsets: dict[MessageQueue, int], group: str = "g") -> None:
         """Let the broker set the offsets of the topic."""
@@ -69,7 +69,7 @@ class OffsetTests(ToolCase):
                  ResetOffsetBody(offsets).encode(), oneway=True)
 
     def test_a_reset_reads_the_queues_again_from_the_new_offsets(self) -> None:
-        """Results that come late change nothing, and the offsets are committed at once."""
+        """Late results change nothing, and the offsets are committed at once."""
         batch = self.box.member.take(5)
         assert batch is not None
         self.box.take_all()
@@ -84,7 +84,7 @@ class OffsetTests(ToolCase):
         self.assertEqual(self.answers(), [])
 
     def test_queues_of_other_members_and_other_groups_stay(self) -> None:
-        """A negative offset is none either."""
+        """A negative offset is ignored as well."""
         self.reset({queue(7): 3, MessageQueue("U", "a", 0): 1, queue(0): -1})
         self.reset({queue(0): 3}, group="other")
         self.box.advance(2000)
@@ -111,7 +111,7 @@ class OffsetTests(ToolCase):
         self.assertEqual(sorted(self.box.take_all()), list(range(10)))
 
     def test_the_status_is_how_far_each_queue_has_come(self) -> None:
-        """A group that the client does not have has no queue."""
+        """An unknown group has no queues."""
         batch = self.box.member.take(2)
         assert batch is not None
         self.box.member.succeed(batch.assigned, batch.messages)
@@ -125,16 +125,16 @@ class OffsetTests(ToolCase):
 
 
 class RunningInfoTests(ToolCase):
-    """307."""
+    """The request 307."""
 
     def info(self, *, stack: bool = False, group: str = "g") -> RemotingCommand:
-        """Ask for the state."""
+        """Request the state."""
         self.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id="10.0.0.1@test", jstack_enable=stack))
         return self.answers()[-1]
 
     def test_the_state_has_the_queues_and_the_rates_of_the_last_minute(self) -> None:
-        """Times are Unix ms."""
+        """Times are in Unix ms."""
         member = self.box.member
         batch = member.take(4)
         assert batch is not None
@@ -162,7 +162,7 @@ class RunningInfoTests(ToolCase):
         self.assertEqual((rates["consumeOKTPS"], rates["consumeFailedMsgs"]), (0.0, 1))
 
     def test_the_stacks_of_all_threads_come_when_asked_for(self) -> None:
-        """A group that is not there is an error."""
+        """For an unknown group the answer is an error."""
         info = ConsumerRunningInfo.decode(self.info(stack=True).body)
         assert info.jstack is not None
         self.assertIn("thread ", info.jstack)
@@ -173,10 +173,10 @@ class RunningInfoTests(ToolCase):
 
 
 class DirectTests(ToolCase):
-    """309."""
+    """The request 309."""
 
     def setUp(self) -> None:
-        """Take what there is, so that only messages of tools come."""
+        """Take all messages, so that only those of tools follow."""
         super().setUp()
         self.box.take_all()
 
@@ -187,7 +187,7 @@ class DirectTests(ToolCase):
             topic="T"), self.broker.records["T", 0][2])
 
     def result(self) -> dict[str, Any]:
-        """The answer's body."""
+        """Return the body of the answer."""
         [answer] = self.answers()
         self.assertEqual(answer.code, ResponseCode.SUCCESS)
         found: dict[str, Any] = json_dialect.decode(answer.body)
@@ -219,7 +219,7 @@ class DirectTests(ToolCase):
         self.assertEqual(self.broker.offsets, {("g", "T", 0): 0, ("g", "T", 1): 0})
 
     def test_a_failure_is_told_and_not_sent_back(self) -> None:
-        """The text of an error is the remark."""
+        """The remark is the text of the error."""
         for error, result in ((ValueError("bad"), "CR_THROW_EXCEPTION"), (Retry(3), "CR_LATER")):
             self.box.requests.clear()
             self.consume()
@@ -230,7 +230,7 @@ class DirectTests(ToolCase):
         self.assertEqual(self.broker.sent_back, [])
 
     def test_a_member_in_order_takes_it_too(self) -> None:
-        """The lock of the message's queue is not asked for."""
+        """The lock of the message's queue is not needed."""
         self.start(in_order=True)
         self.box.take_all()
         self.consume()
@@ -239,7 +239,7 @@ class DirectTests(ToolCase):
                          (True, "CR_SUCCESS"))
 
     def test_a_handler_that_takes_too_long_is_an_error_and_leaves_nothing(self) -> None:
-        """So is a group that the client does not have."""
+        """A group that the client does not have is an error as well."""
         self.consume()
         self.consume("other")
         self.box.advance(DIRECT_MS + 100)

@@ -1,4 +1,4 @@
-"""The bound on the bytes of a consumer, tied to its windows, its options and its pulls."""
+"""The limit on the bytes of a consumer: its windows, its options and its pulls."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BODY = b"5" * 8_000
 
 
 class BoundTests(SynchronousTestCase):
-    """Eight queues of 300 messages of 8 KB each: 19 MB, which nothing finishes."""
+    """Eight queues of 300 messages of 8 KB each, in total 19 MB, which nothing finishes."""
 
     def setUp(self) -> None:
-        """Store them."""
+        """Store the messages."""
         self.broker = GroupBroker(QUEUES)
         self.broker.put("T", 0, BODY)
         for queue in range(QUEUES):
@@ -55,7 +55,7 @@ class BoundTests(SynchronousTestCase):
         return found
 
     def test_all_windows_together_stay_within_the_option(self) -> None:
-        """Of both consumers; every queue has some, and the rest comes when there is room."""
+        """This is so for both consumers; every queue has some messages, and the rest follows."""
         for build in (build_consumer, build_pull_consumer):
             with self.subTest(build=build.__name__):
                 self.setUp()
@@ -82,7 +82,7 @@ class BoundTests(SynchronousTestCase):
         self.assertGreater(self.read(self.member()), 18 * MIB)
 
     def test_pulls_that_are_begun_ahead_count(self) -> None:
-        """As many are begun as leave half of the room to others; without a bound, eight."""
+        """Pulls ahead leave half of the room to others; without a limit there are eight."""
         for bound, ahead in ((64 * MIB, AHEAD_MAX), (4 * MIB, 4)):
             self.setUp()
             begun: list[int] = []
@@ -110,7 +110,7 @@ class BoundTests(SynchronousTestCase):
                 self.assertEqual(len(begun) - 1, AHEAD_MAX)
 
     def test_a_consumer_that_pops_has_the_bound_too(self) -> None:
-        """It does not pop while what it has and what comes may be more."""
+        """It does not pop if its messages and those of the pop may exceed the limit."""
         box = PopBox(cache_bytes_max=2 * PULL_BYTES, pop_count=32)
         for _ in range(200):
             box.broker.put(b"5" * 10_000)

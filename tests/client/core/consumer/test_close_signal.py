@@ -7,10 +7,10 @@ from twistmq.client.core.connection.tasks import Cancelled
 
 
 class CloseSignalTests(PartCase):
-    """client/core/consumer/close_signal.py."""
+    """The module client/core/consumer/close_signal.py."""
 
     def test_a_wait_ends_after_its_time(self) -> None:
-        """Its timer does not stay."""
+        """Its timer is removed."""
         sleep = self.spawn(self.closing.sleep(500))
         self.advance(499)
         self.assertFalse(sleep.is_done)
@@ -19,7 +19,7 @@ class CloseSignalTests(PartCase):
         self.assertEqual(self.tasks.timer_count, 0)
 
     def test_a_close_ends_every_wait(self) -> None:
-        """A wait that begins afterwards does not wait at all."""
+        """A wait that begins afterwards ends at once."""
         sleeps = [self.spawn(self.closing.sleep(500)) for _ in range(2)]
         self.assertFalse(self.closing.is_set)
         self.closing.set()
@@ -30,7 +30,7 @@ class CloseSignalTests(PartCase):
         self.assertEqual(self.tasks.timer_count, 0)
 
     def test_a_wait_that_is_cancelled_leaves_nothing(self) -> None:
-        """The close does not see it."""
+        """It does not affect the close."""
         sleep = self.spawn(self.closing.sleep(500))
         sleep.cancel()
         self.tasks.run()

@@ -1,4 +1,4 @@
-"""When the offsets of a member are stored."""
+"""The times at which the offsets of a member are stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Offsets:
 
 
 class CommitterTests(PartCase):
-    """client/core/consumer/committer.py."""
+    """The module client/core/consumer/committer.py."""
 
     def setUp(self) -> None:
         """Make a committer of two queues, with two finished messages in the first."""
@@ -48,7 +48,7 @@ class CommitterTests(PartCase):
         self.second.committed = 0
 
     def new_committer(self, **options: Any) -> Committer[bytes]:
-        """Make a committer."""
+        """Create a committer."""
         async def mark() -> None:
             self.marks += 1
 
@@ -67,26 +67,26 @@ class CommitterTests(PartCase):
         return done
 
     def test_only_offsets_that_changed_are_stored(self) -> None:
-        """With ``again``, all of them are."""
+        """With ``again`` all of them are stored."""
         self.assertTrue(self.commit())
         self.assertTrue(self.commit())
         self.assertTrue(self.commit(again=True))
         self.assertEqual(self.offsets.writes, [{0: 2}, {0: 2, 1: 0}])
 
     def test_some_queues_can_be_committed_alone(self) -> None:
-        """Such as lost ones, which are no longer among the member's."""
+        """These may be lost ones, which the member no longer has."""
         del self.queues[queue(0)]
         self.commit(queues=[self.first])
         self.assertEqual((self.offsets.writes, self.first.committed), ([{0: 2}], 2))
 
     def test_a_queue_without_a_known_start_is_left_out(self) -> None:
-        """A commit of it could set the group back."""
+        """Its commit could set the group back."""
         self.first.is_settled = False
         self.assertTrue(self.commit(again=True))
         self.assertEqual(self.offsets.writes, [{1: 0}])
 
     def test_a_refused_offset_is_stored_the_next_time(self) -> None:
-        """The caller learns that something is missing."""
+        """The caller learns that an offset is missing."""
         self.offsets.refused.add(queue(0))
         self.assertFalse(self.commit())
         self.offsets.refused.clear()
@@ -94,7 +94,7 @@ class CommitterTests(PartCase):
         self.assertEqual(self.offsets.writes, [{0: 2}, {0: 2}])
 
     def test_a_queue_that_leaves_unread_has_its_start_stored_once(self) -> None:
-        """If the group has an offset in it, that one stays."""
+        """An offset that the group has in it remains."""
         self.offsets.stored[queue(1)] = 9
         self.spawn(self.committer.commit_beginnings([self.first, self.second]))
         self.assertEqual(self.offsets.stored, {queue(0): 2, queue(1): 9})
@@ -119,7 +119,9 @@ class CommitterTests(PartCase):
         self.assertEqual(self.offsets.writes, [])
 
     def test_each_third_commit_has_all_queues(self) -> None:
-        """A late commit of another member may have set one back; none does when it broadcasts."""
+        """A late commit of another member may have set one back; broadcast members
+        have no others.
+        """
         for broadcast, expected in ((False, [{0: 2}, {0: 2, 1: 0}, {0: 2, 1: 0}]),
                                     (True, [{0: 2}])):
             self.offsets.writes.clear()
@@ -164,7 +166,7 @@ class MemberCommitTests(MemberCase):
         self.assertEqual(self.broker.offsets["g", "T", number], 4)
 
     def test_a_queue_that_was_set_back_is_committed_again(self) -> None:
-        """As by a late commit of the member before, within three commits."""
+        """A late commit of the previous member is corrected within three commits."""
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 3)

@@ -1,4 +1,4 @@
-"""Damaged records in the answers to pulls and pops, by a hand's clock."""
+"""Damaged records in the answers to pulls and pops, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ BODY, SIZE, MAGIC, SYS_FLAG, LENGTH, CRC = 88, 0, 4, 36, 84, 8
 
 
 def set_int(place: int, value: int) -> Callable[[bytes], bytes]:
-    """Writes an int32 into a record."""
+    """Write an int32 into a record."""
     return lambda record: record[:place] + struct.pack(">i", value) + record[place + 4:]
 
 
 def flip(record: bytes) -> bytes:
-    """Another body, with the CRC of the first."""
+    """Change the body, and keep the CRC of the old one."""
     return record[:BODY] + bytes([record[BODY] ^ 1]) + record[BODY + 1:]
 
 
 def as_batch(record: bytes) -> bytes:
-    """The record says to be an inner batch, and its body is none."""
+    """Mark the record as an inner batch whose body is none."""
     return set_int(SYS_FLAG, SYS_INNER_BATCH | SYS_NEED_UNWRAP)(record)
 
 
 def properties_longer(record: bytes) -> bytes:
-    """The length of the properties goes beyond the record."""
+    """Make the properties longer than the record."""
     at = BODY + struct.unpack(">i", record[LENGTH:BODY])[0]
     at += 1 + record[at]
     return record[:at] + b"\x7f\xff" + record[at + 2:]
@@ -71,7 +71,7 @@ class DamagedTests(SynchronousTestCase):
     """Six messages in a queue, of which the third is damaged."""
 
     def box(self, damage: Callable[[bytes], bytes], bad: int = 2, **options: Any) -> GroupBox:
-        """A member that has read what it reads."""
+        """Return a member that has read all messages."""
         broker = GroupBroker(queues=1)
         for number in range(6):
             broker.put("T", 0, b"number %d" % number, "tag")
@@ -87,7 +87,7 @@ class DamagedTests(SynchronousTestCase):
         return box
 
     def taken(self, box: GroupBox) -> list[ReceivedMessage[Any]]:
-        """All that can be handed out; it is finished."""
+        """Take and finish all messages."""
         found: list[ReceivedMessage[Any]] = []
         while (batch := box.member.take(100)) is not None:
             found += batch.messages
@@ -95,7 +95,7 @@ class DamagedTests(SynchronousTestCase):
         return found
 
     def test_the_whole_ones_come_and_the_damaged_one_is_counted(self) -> None:
-        """By default; one line names topic, broker, queue, offset and place, and the cause."""
+        """This is the default; a line has topic, broker, queue, offset, position and the cause."""
         for name, damage in (DAMAGES | CUTS).items():
             with self.subTest(damage=name):
                 box = self.box(damage)
@@ -110,7 +110,7 @@ class DamagedTests(SynchronousTestCase):
                 self.assertEqual(box.broker.offsets["g", "T", 0], 6)
 
     def test_first_and_last(self) -> None:
-        """Also where nothing is before it, or behind it."""
+        """The damaged message may be the first or the last one."""
         for bad in (0, 5):
             for damage in (flip, CUTS["zero"]):
                 box = self.box(damage, bad)
@@ -123,7 +123,7 @@ class DamagedTests(SynchronousTestCase):
                 self.assertEqual(box.broker.offsets["g", "T", 0], 7)
 
     def test_the_queue_stops_where_the_option_says_so(self) -> None:
-        """What is ahead comes, and the group does not go over it; it goes on when it is mended."""
+        """Earlier messages are delivered, and the group stops there until the record is mended."""
         for damage in (flip, CUTS["beyond"], CUTS["less"]):
             box = self.box(damage, damaged="stop")
             self.assertEqual(bodies(self.taken(box)), [b"number 0", b"number 1"])
@@ -140,7 +140,7 @@ class DamagedTests(SynchronousTestCase):
             self.assertEqual(bodies(self.taken(box)), [b"number %d" % each for each in range(2, 6)])
 
     def test_it_is_handed_over_marked(self) -> None:
-        """In its place; its fields are there as far as they can be read, its body is not."""
+        """It is in its place; its fields are those that can be read, and its body is missing."""
         box = self.box(flip, damaged="deliver")
         found = self.taken(box)
         self.assertEqual(bodies(found), [b"number 0", b"number 1", 2, b"number 3", b"number 4",
@@ -156,7 +156,7 @@ class DamagedTests(SynchronousTestCase):
             self.assertEqual((damaged.raw, damaged.offset, damaged.keys), (self.records[2], 2, []))
 
     def test_a_damaged_message_is_never_sent_back(self) -> None:
-        """A copy would have a new CRC. It comes again here, and at last no more."""
+        """A copy would have a new CRC. It is delivered again here, and finally dropped."""
         box = self.box(flip, damaged="deliver", max_attempts=1)
         for attempt in (1, 2):
             batch = box.member.take(100)
@@ -172,7 +172,7 @@ class DamagedTests(SynchronousTestCase):
         self.assertEqual(box.broker.offsets["g", "T", 0], 6)
 
     def test_several_in_one_answer(self) -> None:
-        """Each is counted, also those that hide what is behind them."""
+        """Each is counted, also one that hides the records after it."""
         broker = GroupBroker(queues=1)
         for number in range(40):
             broker.put("T", 0, b"%d" % number)
@@ -188,7 +188,7 @@ class DamagedTests(SynchronousTestCase):
         self.assertEqual((box.member.damaged_count, len(logs.output)), (6, 6))
 
     def test_a_tag_that_is_not_wanted(self) -> None:
-        """A damaged message with another tag of the same hash is none of the group's."""
+        """A damaged message with another tag of the same hash does not belong to the group."""
         broker = GroupBroker(queues=1)
         for tag in ("Aa", "BB", "Aa"):
             broker.put("T", 0, b"5", tag)
@@ -198,7 +198,7 @@ class DamagedTests(SynchronousTestCase):
         self.assertEqual(box.take_all(), [5, 5])
 
     def test_a_compressed_inner_batch(self) -> None:
-        """It is decompressed, as Apache's client does."""
+        """It is decompressed, as in Apache's client."""
         import zlib
 
         broker = GroupBroker(queues=1)

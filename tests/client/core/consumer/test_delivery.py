@@ -1,4 +1,4 @@
-"""Delivery: the turns of queues, and the line of callers."""
+"""The delivery: the turns of queues, and the line of callers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twistmq.client.core.consumer.delivery import Delivery
 
 
 class _Notes(Interceptor):
-    """Notes the messages that are handed out."""
+    """An interceptor that records the messages that are handed out."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any, int]] = []
@@ -26,10 +26,10 @@ class _Notes(Interceptor):
 
 
 class DeliveryCase(PartCase):
-    """A delivery of its own, without a member."""
+    """A delivery without a member."""
 
     def delivery(self, *, needs_locks: bool = False, **options: Any) -> Delivery[bytes]:
-        """Make the delivery."""
+        """Create the delivery."""
         self.part: Delivery[bytes] = Delivery(
             self.client, MemberOptions(group="g", **options), self.closing,
             needs_locks=needs_locks)
@@ -42,14 +42,14 @@ class DeliveryCase(PartCase):
         return assigned
 
     def take(self, max_count: int = 1) -> tuple[int, list[int]]:
-        """Take messages that must be there; :returns: the id of their queue, and the offsets."""
+        """Take messages that must exist; :returns: the id of their queue, and the offsets."""
         batch = self.part.take(max_count)
         assert batch is not None
         return batch.assigned.queue.queue_id, [each.offset for each in batch.messages]
 
 
 class TurnTests(DeliveryCase):
-    """Which messages are handed out."""
+    """The messages that are handed out."""
 
     def test_queues_take_turns(self) -> None:
         """Each call gets messages of one queue."""
@@ -62,14 +62,14 @@ class TurnTests(DeliveryCase):
         self.assertEqual(part.running, 4)
 
     def test_a_queue_is_in_the_line_once(self) -> None:
-        """However often messages arrive."""
+        """This is so however often messages arrive."""
         part = self.delivery()
         assigned = self.arrive(2)
         part.arrived(assigned)
         self.assertEqual(list(part.ready_queues), [assigned])
 
     def test_a_lost_queue_is_left_out(self) -> None:
-        """Also one that is lost while it is in the line."""
+        """It may be lost while it is in the line."""
         part = self.delivery()
         lost, _ = self.arrive(1, 0), self.arrive(1, 1)
         lost.window.drop()
@@ -78,14 +78,14 @@ class TurnTests(DeliveryCase):
         self.assertIsNone(part.take(1))
 
     def test_nothing_is_handed_out_after_the_close_began(self) -> None:
-        """The messages come again to another member."""
+        """Another member gets the messages."""
         part = self.delivery()
         self.arrive(1)
         self.closing.set()
         self.assertIsNone(part.take(1))
 
     def test_in_order_one_caller_has_messages_of_a_queue(self) -> None:
-        """The next ones come when these are finished."""
+        """The next ones are handed out when these are finished."""
         part = self.delivery(in_order=True)
         assigned = self.arrive(2)
         self.assertEqual(self.take(), (0, [0]))
@@ -96,7 +96,7 @@ class TurnTests(DeliveryCase):
         self.assertEqual(self.take(), (0, [1]))
 
     def test_in_order_a_queue_waits_for_its_lock_and_after_a_failure(self) -> None:
-        """It is looked at again after 100 ms, or when its wait is over."""
+        """It is checked again after 100 ms, or when its wait is over."""
         part = self.delivery(needs_locks=True, in_order=True)
         assigned = self.arrive(1)
         self.assertIsNone(part.take(1))
@@ -120,7 +120,7 @@ class TurnTests(DeliveryCase):
         self.assertEqual(notes.seen, [("g", queue(0), 2)])
 
     def test_released_messages_are_handed_out_again(self) -> None:
-        """Before later ones; listeners hear of it, and the count is right."""
+        """They come before later ones; listeners are called, and the count is right."""
         part = self.delivery()
         calls: list[int] = []
         part.on_finished.append(lambda: calls.append(part.running))
@@ -136,7 +136,7 @@ class WaitTests(DeliveryCase):
     """Callers that wait for messages."""
 
     def test_each_arrival_wakes_one_caller(self) -> None:
-        """The first in the line."""
+        """It wakes the first one in the line."""
         part = self.delivery()
         waits = [self.spawn(part.ready()) for _ in range(2)]
         self.arrive(1, 0)
@@ -153,7 +153,7 @@ class WaitTests(DeliveryCase):
         self.assertTrue(self.spawn(part.ready()).is_done)
 
     def test_a_cancelled_caller_passes_its_notification_on(self) -> None:
-        """Else the messages would wait beside callers that wait."""
+        """Otherwise the messages would wait although callers wait, too."""
         part = self.delivery()
         waits = [self.spawn(part.ready()) for _ in range(2)]
         waits[0].cancel()
@@ -163,7 +163,7 @@ class WaitTests(DeliveryCase):
         self.assertTrue(waits[1].is_done)
 
     def test_a_stop_wakes_all_callers(self) -> None:
-        """Their errors name the reason; after a close each call raises at once."""
+        """Their errors have the reason; after a close each call raises at once."""
         part = self.delivery()
         waits = [self.spawn(part.ready()) for _ in range(2)]
         part.wake_all()
@@ -186,7 +186,7 @@ class IdleTests(DeliveryCase):
     """A close that waits for handlers."""
 
     def test_it_waits_until_nothing_runs(self) -> None:
-        """Without running messages it does not wait."""
+        """Without running messages it ends at once."""
         part = self.delivery()
         self.assertTrue(self.spawn(part.wait_until_idle(100)).is_done)
         assigned = self.arrive(2)
@@ -200,7 +200,7 @@ class IdleTests(DeliveryCase):
         waiting.result()
 
     def test_it_gives_up_after_its_time_or_when_it_is_told_to(self) -> None:
-        """Only the time is an error."""
+        """Only the time-out is an error."""
         part = self.delivery()
         self.arrive(1)
         self.take()
@@ -217,7 +217,7 @@ class MemberWaitTests(MemberCase):
     """The callers of a whole member."""
 
     def test_a_stop_reaches_a_wait_that_was_just_woken(self) -> None:
-        """A message that another one takes wakes it, and the stop comes before it looks again."""
+        """Another caller takes the message, and the stop comes before the next look."""
         box = GroupBox(self.broker)
         box.start()
         box.take_all()

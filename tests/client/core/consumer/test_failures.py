@@ -1,4 +1,4 @@
-"""What becomes of failed messages, by the kind of the group."""
+"""The handling of failed messages, by the kind of the group."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class FailureCase(PartCase):
         self.batch: Batch[bytes] = batch
 
     def waiting(self) -> list[int]:
-        """The offsets that can be handed out."""
+        """Return the offsets that can be handed out."""
         return [message.offset for message in self.assigned.window.waiting()]
 
 
 class BroadcastTests(FailureCase):
-    """A group that broadcasts."""
+    """A broadcast group."""
 
     def test_a_failed_message_is_dropped_and_named(self) -> None:
         """It counts as finished."""
@@ -73,10 +73,10 @@ class BroadcastTests(FailureCase):
 
 
 class ConcurrentTests(FailureCase):
-    """A group without an order."""
+    """A group without order."""
 
     def setUp(self) -> None:
-        """Make the part."""
+        """Create the part."""
         super().setUp()
         self.calls: list[str] = []
         self.failures: ConcurrentFailures[bytes] = ConcurrentFailures(
@@ -84,7 +84,7 @@ class ConcurrentTests(FailureCase):
             lambda: self.calls.append("sent back"))
 
     def test_a_message_that_is_sent_back_is_finished(self) -> None:
-        """Each message is sent back with its level, and then the retry topic is looked up."""
+        """Each is sent back with its level; then the route of the retry topic is requested."""
         self.failures.handle(self.assigned, self.batch.messages[:2], 5)
         self.advance(1)
         self.assertEqual(self.retries.sent, [(0, 5), (1, 5)])
@@ -122,7 +122,7 @@ class ConcurrentTests(FailureCase):
 
 
 class OrderedTests(FailureCase):
-    """A group that keeps an order."""
+    """A group with order."""
 
     def hand_out(self, **options: Any) -> None:
         """Hand the messages out in order."""
@@ -139,7 +139,7 @@ class OrderedTests(FailureCase):
             self.tasks, self.options, self.delivery, 1, bury, self.delivery.release)
 
     def test_failed_messages_are_handed_out_again_after_a_wait(self) -> None:
-        """In their order, with one more attempt."""
+        """They are in order, and have one more attempt."""
         self.failures.handle(self.assigned, self.batch.messages, 0)
         self.assertEqual((self.waiting(), self.delivery.running), ([0, 1, 2, 3], 0))
         self.assertIsNone(self.delivery.take(4))
@@ -150,7 +150,7 @@ class OrderedTests(FailureCase):
                          [(0, 2), (1, 2), (2, 2), (3, 1)])
 
     def test_the_wait_has_bounds(self) -> None:
-        """Ten milliseconds, and half a minute."""
+        """The bounds are ten milliseconds and half a minute."""
         for suspend_ms, expected in ((0, 10), (60_000, 30_000)):
             failures: OrderedFailures[bytes] = OrderedFailures(
                 self.tasks, MemberOptions(group="g", suspend_ms=suspend_ms), self.delivery, 1,
@@ -159,7 +159,7 @@ class OrderedTests(FailureCase):
             self.assertEqual(self.assigned.in_order_until_ms - self.tasks.now_ms, expected)
 
     def test_dead_messages_are_buried(self) -> None:
-        """After the last attempt, or when the handler says so; the others are tried again."""
+        """This is so after the last attempt, or on request; the others are tried again."""
         self.batch.messages[1].earlier_attempts = 1
         self.failures.handle(self.assigned, self.batch.messages[:2], 0)
         self.failures.handle(self.assigned, self.batch.messages[2:], DEAD_LEVEL)
@@ -178,7 +178,7 @@ class DeadLetterTests(FailureCase):
             self.assigned, self.batch.messages[:over], self.batch.messages[over:]))
 
     def test_they_are_finished_and_the_others_wait_again(self) -> None:
-        """The queue does not wait any longer."""
+        """The queue no longer waits."""
         self.assigned.in_order_until_ms = self.tasks.now_ms + 1000
         self.bury(2).result()
         self.assertEqual(self.retries.sent, [(0, -1), (1, -1)])
@@ -187,7 +187,7 @@ class DeadLetterTests(FailureCase):
                          (2, 0.0))
 
     def test_they_are_sent_until_the_broker_accepts_them(self) -> None:
-        """Every five seconds."""
+        """They are sent every five seconds."""
         self.retries.accepts = False
         burying = self.bury(1)
         self.advance(LOCAL_RETRY_MS)
@@ -208,10 +208,10 @@ class DeadLetterTests(FailureCase):
 
 
 class MemberOrderTests(OrderCase):
-    """A whole member that consumes in order."""
+    """A whole member with ordered consumption."""
 
     def test_nothing_is_handed_out_while_a_message_of_the_queue_runs(self) -> None:
-        """The next comes when the one before is finished."""
+        """The next one follows when the previous one is finished."""
         box = GroupBox(self.broker, in_order=True)
         box.start()
         seen = []
@@ -240,7 +240,7 @@ class MemberOrderTests(OrderCase):
         self.assertEqual(self.broker.sent_back, [])
 
     def test_a_message_with_too_many_attempts_leaves_the_order(self) -> None:
-        """It goes to the dead letters, and the next one follows."""
+        """It becomes a dead letter, and the next one follows."""
         box = GroupBox(self.broker, in_order=True, max_attempts=1)
         box.start()
         for _ in range(2):
@@ -255,7 +255,7 @@ class MemberOrderTests(OrderCase):
         self.assertEqual(int(batch.messages[0].body), 1)
 
     def test_a_close_does_not_wait_for_the_dead_letters(self) -> None:
-        """A broker that refuses a dead message holds it up no longer than an answer takes."""
+        """A refusal of the dead letter delays the close only by one answer."""
         self.broker.refusals[RequestCode.CONSUMER_SEND_MSG_BACK] = ResponseCode.SYSTEM_ERROR
         self.broker.refusals[RequestCode.SEND_MESSAGE_V2] = ResponseCode.NO_PERMISSION
         for fails_in_close in (False, True):

@@ -1,4 +1,4 @@
-"""Pulls of one queue that are begun at once, where messages are there for sure."""
+"""Pulls of one queue that overlap while messages certainly exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HoldTests(SynchronousTestCase):
     """A queue without messages, and a broker that holds the pulls of it."""
 
     def test_a_broker_may_hold_a_pull_for_fifteen_seconds(self) -> None:
-        """The pull asks for that, and a late answer ends the wait and not the time-out."""
+        """The pull asks for that, and a late answer ends the wait before the time-out."""
         broker = GroupBroker(queues=1)
         box = GroupBox(broker)
         held: list[RemotingCommand] = []
@@ -58,7 +58,7 @@ class HoldTests(SynchronousTestCase):
 
 
 class AheadTests(SynchronousTestCase):
-    """A queue of a thousand messages, and a broker whose answers to pulls the test may change."""
+    """A queue of a thousand messages, and a broker whose answers to pulls the test can change."""
 
     def setUp(self) -> None:
         self.broker = GroupBroker(queues=1)
@@ -70,7 +70,9 @@ class AheadTests(SynchronousTestCase):
     def box(
         self, answer: Callable[[int, RemotingCommand], Answer], **options: Any
     ) -> GroupBox:
-        """A member whose pulls ``answer`` answers: it is given the offset and the command."""
+        """Return a member whose pulls are answered by ``answer``, with the offset
+        and the command.
+        """
         box = GroupBox(self.broker, **options)
 
         def serve(command: RemotingCommand) -> Answer:
@@ -85,34 +87,34 @@ class AheadTests(SynchronousTestCase):
         return box
 
     def first_only(self, offset: int, command: RemotingCommand) -> Answer:
-        """The pulls behind the first one have no answer."""
+        """Answer only the first pull."""
         return None if offset else self.broker(command)
 
     def test_a_full_answer_is_followed_by_several_pulls(self) -> None:
-        """Each begins where the one before will end."""
+        """Each begins where the previous one will end."""
         self.box(self.first_only)
         self.assertEqual(self.pulls, [COUNT * number for number in range(1 + AHEAD_MAX)])
 
     def test_every_message_comes_once_and_in_order(self) -> None:
-        """And no pull is made that brings nothing, before the end of the queue."""
+        """No pull is made without a result before the end of the queue."""
         box = self.box(lambda offset, command: self.broker(command))
         box.advance(1000)
         self.assertEqual(box.take_all(), list(range(1000)))
         self.assertEqual(self.pulls, [*range(0, 1000, COUNT), 1000])
 
     def test_nothing_is_begun_beyond_the_end(self) -> None:
-        """There are 70 messages behind the first answer: two full pulls, and a part."""
+        """Of 70 remaining messages there are two full pulls and a part."""
         del self.broker.records["T", 0][COUNT + 70:]
         self.box(self.first_only)
         self.assertEqual(self.pulls, [0, 32, 64, 96])
 
     def test_bounds_count_what_is_under_way(self) -> None:
-        """One pull may go beyond them, as ever."""
+        """As before, one pull may exceed them."""
         self.box(self.first_only, limits=PullLimits(count=100))
         self.assertEqual(self.pulls, [0, 32, 64, 96])
 
     def test_an_answer_with_less_makes_those_behind_it_void(self) -> None:
-        """All is read again from there, one pull at a time; nothing is lost and nothing twice."""
+        """Messages are read again from there, one pull at a time; none is lost or duplicated."""
         def answer(offset: int, command: RemotingCommand) -> Answer:
             records = self.broker.records["T", 0]
             if offset != 2 * COUNT or self.pulls.count(offset) > 1:
@@ -167,7 +169,7 @@ class FailureTests(MemberCase):
         self.assertEqual(box.take_all(), [41])
 
     def test_a_broker_that_forgot_the_group_hears_of_it_at_once(self) -> None:
-        """Each answer that says so is followed by a heartbeat, not by a half minute."""
+        """Each such answer is followed by a heartbeat at once."""
         for code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST,
                      ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                      ResponseCode.SUBSCRIPTION_PARSE_FAILED):

@@ -1,4 +1,4 @@
-"""Flow control of pulls."""
+"""The flow control of pulls."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def window(count: int, size: int = 1, step: int = 1, total: ByteTotal | None = N
 
 
 class LimitTests(SynchronousTestCase):
-    """Bounds on a queue."""
+    """The limits of a queue."""
 
     def test_a_queue_over_a_bound_waits(self) -> None:
-        """At the bound it is pulled, and one message, byte or offset over it it is not."""
+        """At the limit it is pulled; one message, byte or offset above it is not."""
         limits = PullLimits()
         for inside, outside, word in (
                 (window(1000), window(1001), "messages"),
@@ -46,7 +46,7 @@ class LimitTests(SynchronousTestCase):
             self.assertIn(word, limits.excess(outside))
 
     def test_in_order_the_span_does_not_matter(self) -> None:
-        """One message at a time runs, so offsets far apart are no sign of one that hangs."""
+        """One message runs at a time, so offsets far apart do not show that one hangs."""
         self.assertEqual(PullLimits().excess(window(2, step=9999), in_order=True), "")
 
     def test_a_bound_on_a_topic_is_shared_by_its_queues(self) -> None:
@@ -65,10 +65,10 @@ class LimitTests(SynchronousTestCase):
 
 
 class CacheTests(SynchronousTestCase):
-    """The bound over all queues."""
+    """The limit over all queues."""
 
     def setUp(self) -> None:
-        """A bound of 1 MiB: four pulls."""
+        """Set a limit of 1 MiB, which is four pulls."""
         self.total = ByteTotal()
         self.flow = PullFlow(self.total, bytes_max=MIB)
 
@@ -96,7 +96,7 @@ class CacheTests(SynchronousTestCase):
         self.assertEqual(self.flow.excess(empty, 0), "")
 
     def test_a_pull_that_the_broker_holds_does_not_count(self) -> None:
-        """Idle queues, however many, do not keep others from being pulled."""
+        """Idle queues do not prevent the pulls of others, however many they are."""
         empty = window(0, total=self.total)
         pulls = [self.flow.begin(at) for at in range(4)]
         self.assertNotEqual(self.flow.excess(empty, HELD_MS - 1), "")
@@ -109,7 +109,9 @@ class CacheTests(SynchronousTestCase):
         self.assertNotEqual(self.flow.excess(empty, HELD_MS), "")
 
     def test_the_largest_queues_wait_first(self) -> None:
-        """A queue may have as much as is left for all, so a large one leaves room for an empty."""
+        """A queue may use the remaining room of all, so a large one leaves room for
+        an empty one.
+        """
         large = window(5, 100_000, total=self.total)
         small = window(1, 100_000, total=self.total)
         empty = window(0, total=self.total)
@@ -133,7 +135,7 @@ class CacheTests(SynchronousTestCase):
 
     @given(st.lists(st.integers(0, 9), max_size=200))
     def test_all_queues_together_stay_within_the_bound(self, turns: list[int]) -> None:
-        """Ten queues are pulled as often as they may, and each pull brings all that it can."""
+        """Ten queues are pulled as often as permitted, and each pull returns all that it can."""
         total = ByteTotal()
         flow = PullFlow(total, bytes_max=MIB)
         windows = [window(0, total=total) for _ in range(10)]

@@ -1,4 +1,4 @@
-"""Which messages handlers are given, and what follows from the ends of their calls."""
+"""The messages that handlers get, and the results of their calls."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 
 def message(body: bytes) -> ReceivedMessage[int]:
-    """A message whose value is the number in its body."""
+    """Return a message whose value is the number in its body."""
     record = StoredMessage(0, MAGIC_V1, 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, bytes(8), 0, 0,
                            body, "T", "")
     return ReceivedMessage(record, MessageQueue("T", "b", 0), 0, "T", lambda each: int(each.body))
 
 
 class HandlingTests(SynchronousTestCase):
-    """client/core/consumer/handler_calls.py, with a member that notes what it is told."""
+    """The module client/core/consumer/handler_calls.py, with a member that records results."""
 
     def setUp(self) -> None:
-        """No results yet."""
+        """Clear the results."""
         self.told: list[tuple[Any, ...]] = []
 
     def handling(self, *, in_order: bool = False, undecodable: str = "retry") -> HandlerCalls[int]:
-        """A handling of a new member."""
+        """Return the handling of a new member."""
         def noted(name: str) -> Callable[..., None]:
             def note(_: Any, messages: list[ReceivedMessage[int]], *level: int) -> None:
                 self.told.append((name, [each.body for each in messages], *level))
@@ -45,11 +45,11 @@ class HandlingTests(SynchronousTestCase):
                         lambda function, *arguments: function(*arguments))
 
     def batch(self, *bodies: bytes) -> Batch[int]:
-        """A batch of messages."""
+        """Return a batch of messages."""
         return Batch(cast(Any, None), [message(body) for body in bodies])
 
     def test_each_message_ends_by_itself(self) -> None:
-        """By a result, an error, a level, or as a dead message."""
+        """The end may be a result, an error, a level, or a dead message."""
         errors = {b"2": ValueError("a fault"), b"3": Retry(4), b"4": Dead()}
 
         def handler(each: ReceivedMessage[int]) -> None:
@@ -70,7 +70,7 @@ class HandlingTests(SynchronousTestCase):
         self.assertEqual(self.told, [("fail", [b"1"], 0), ("release", [b"2", b"3"])])
 
     def test_a_stop_or_a_lost_queue_lets_the_other_messages_wait(self) -> None:
-        """The message that is being handled ends well."""
+        """The handler of the current message ends normally."""
         handling = self.handling()
 
         def stop(each: ReceivedMessage[int]) -> None:
@@ -84,7 +84,7 @@ class HandlingTests(SynchronousTestCase):
             ("succeed", [b"1"]), ("release", [b"2"]), ("release", [b"3", b"4"])])
 
     def test_a_worker_that_is_cancelled_lets_its_messages_wait(self) -> None:
-        """They come again; an end that is no Exception is no result of a handler."""
+        """They are delivered again; an end that is no Exception is not a result."""
         def handler(each: Any) -> None:
             raise KeyboardInterrupt
 
@@ -94,7 +94,7 @@ class HandlingTests(SynchronousTestCase):
         self.assertEqual(self.told, [("release", [b"1", b"2"])] * 2)
 
     def test_the_option_says_what_becomes_of_a_message_without_a_value(self) -> None:
-        """The messages around it are handled, unless it ends the run."""
+        """The other messages are handled, unless it ends the run."""
         def steps(handling: HandlerCalls[int], is_list: bool) -> Steps:
             batch = self.batch(b"1", b"x", b"2")
             return handling.as_list(batch) if is_list else handling.one_by_one(batch)

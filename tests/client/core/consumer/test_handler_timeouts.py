@@ -7,7 +7,7 @@ from tests.client.core.group_box import GroupBox
 
 
 class TimeoutTests(MemberCase):
-    """The search for them."""
+    """The search for such handlers."""
 
     def test_a_handler_that_takes_too_long_has_its_message_sent_back(self) -> None:
         """Its late result does not count."""

@@ -11,7 +11,7 @@ class HandoverTests(LosingCase):
     """Handlers still run when another member gets their queue, or when the member closes."""
 
     def test_handlers_that_end_soon_after_the_change_have_their_results_committed(self) -> None:
-        """The member that has the queue now looks where it begins half a second after it took it.
+        """The new member reads the offset half a second after it took the queue.
 
         A result that comes later, or after that of a failure, is not committed.
         """
@@ -56,7 +56,7 @@ class HandoverTests(LosingCase):
                          [1, 1, 1, 1])
 
     def test_a_close_gives_back_the_locks_of_lost_queues(self) -> None:
-        """Else no member reads them for a minute. The lock of a handler that runs on stays."""
+        """Otherwise no member could read them for a minute; that of a running handler stays."""
         box, batch = self.losing(in_order=True)
         box.tasks_later(50, box.member.succeed, batch.assigned, batch.messages)
         box.run(box.member.close(10_000))
@@ -71,7 +71,7 @@ class LockTests(OrderCase):
     """A lost queue that is locked."""
 
     def test_a_lost_queue_stays_locked_until_its_handler_ends(self) -> None:
-        """The member does not take it again before, either."""
+        """The member does not take it again earlier either."""
         box = GroupBox(self.broker, in_order=True)
         box.start()
         batch = box.member.take(1)

@@ -1,4 +1,4 @@
-"""Where a queue begins for which the group has no offset: what brokers are asked."""
+"""The beginning of a queue in which the group has no offset: the requests to brokers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RETRIES = "%RETRY%g"
 
 
 def queue(number: int) -> MessageQueue:
-    """A queue of the topic."""
+    """Return a queue of the topic."""
     return MessageQueue("T", "a", number)
 
 
 class TimeBroker(GroupBroker):
-    """Answers where the messages of a time begin."""
+    """A broker that answers at which offset the messages of a time begin."""
 
     def __init__(self, queues: int = 4) -> None:
         super().__init__(queues)
@@ -37,7 +37,7 @@ class BeginningTests(SynchronousTestCase):
     """A topic with two queues of five messages each."""
 
     def setUp(self) -> None:
-        """Make the broker."""
+        """Create the broker."""
         self.broker = TimeBroker(2)
         for number in range(10):
             self.broker.put("T", number % 2, b"%d" % number)
@@ -50,17 +50,17 @@ class BeginningTests(SynchronousTestCase):
                 for number in range(2)], box
 
     def asked(self, box: GroupBox, code: int) -> int:
-        """How often a question was asked."""
+        """Return the number of requests of a kind."""
         return sum(request.code == code for _, request in box.requests)
 
     def test_a_new_group_begins_at_the_end(self) -> None:
-        """The broker is asked once for all queues where the group was."""
+        """The broker is asked once for the offsets of the group in all queues."""
         begin, box = self.begin()
         self.assertEqual(begin, [5, 5])
         self.assertEqual(self.asked(box, RequestCode.QUERY_TOPICS_BY_CONSUMER), 1)
 
     def test_a_group_that_knows_all_queues_is_not_asked_for(self) -> None:
-        """A start in ordinary times has no more questions than before."""
+        """In ordinary times a start has no more requests than before."""
         self.broker.offsets.update({("g", "T", 0): 5, ("g", "T", 1): 3})
         begin, box = self.begin()
         self.assertEqual(begin, [5, 3])
@@ -68,7 +68,7 @@ class BeginningTests(SynchronousTestCase):
         self.assertEqual(self.asked(box, RequestCode.GET_MAX_OFFSET), 0)
 
     def test_a_queue_is_new_to_a_group_that_has_another_one_of_the_topic(self) -> None:
-        """It is read from its first message, also when the broker says that it is not at hand."""
+        """It is read from its first message, even if the broker says that it is not in memory."""
         self.broker.offsets["g", "T", 0] = 5
         self.broker.is_at_hand = False
         self.assertEqual(self.begin()[0], [5, 0])
@@ -83,7 +83,7 @@ class BeginningTests(SynchronousTestCase):
         self.assertEqual(self.begin()[0], [5, 5])
 
     def test_a_broker_that_does_not_say_where_groups_were(self) -> None:
-        """One before 5.0, or one whose rules forbid it: the queues are asked for."""
+        """The broker is older than 5.0, or its rules forbid the request: queues are asked for."""
         refusal = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         for known, expected in (({}, [5, 5]), ({("g", "T", 0): 4}, [4, 0]),
                                 ({("g", RETRIES, 0): 0}, [0, 0])):
@@ -93,7 +93,7 @@ class BeginningTests(SynchronousTestCase):
             self.assertEqual(self.begin()[0], expected, known)
 
     def test_a_broker_that_does_not_answer_may_know_the_group(self) -> None:
-        """Nothing is left out, and the queues are not waited for."""
+        """No message is skipped, and the start does not wait for the queues."""
         broker = self.broker
 
         def answer(command: RemotingCommand) -> Answer:
@@ -107,20 +107,20 @@ class BeginningTests(SynchronousTestCase):
                           for number in range(2)], [0, 0])
 
     def test_where_a_queue_begins_is_committed_with_its_first_pull(self) -> None:
-        """A member that is killed soon would lose what came since its start."""
+        """Otherwise a member that is killed soon would lose messages since its start."""
         _, box = self.begin()
         box.advance(100)
         self.assertEqual({key: value for key, value in self.broker.offsets.items()
                           if key[1] == "T"}, {("g", "T", 0): 5, ("g", "T", 1): 5})
 
     def test_a_group_may_begin_at_a_time(self) -> None:
-        """The broker says which offset that is, for each queue; the group is not asked for."""
+        """The broker gives the offset for each queue; the group's offsets are not requested."""
         begin, box = self.begin(start=1_700_000_000_123)
         self.assertEqual((begin, self.broker.times), ([2, 2], [1_700_000_000_123] * 2))
         self.assertEqual(sorted(box.take_all()), [4, 5, 6, 7, 8, 9])
 
     def test_retries_are_read_from_the_first_one_whatever_the_start(self) -> None:
-        """They are the group's own messages."""
+        """They belong to the group."""
         for start in ("last", "first", 1_700_000_000_123):
             self.setUp()
             _, box = self.begin(start=start)
@@ -133,7 +133,7 @@ class ShorterTests(SynchronousTestCase):
     """A queue that has fewer messages than the member read of it."""
 
     def move(self, earliest_ms: int) -> list[int]:
-        """Read ten messages of a queue that has two then; :returns: those that come then."""
+        """Read ten messages of a queue that then has two; :returns: the next messages."""
         broker = GroupBroker(1)
         broker.earliest_ms = 1
         for number in range(10):
@@ -154,7 +154,7 @@ class ShorterTests(SynchronousTestCase):
         return box.take_all()
 
     def test_a_topic_that_was_made_again_is_read_from_its_first_message(self) -> None:
-        """Its messages are younger than what was read before."""
+        """Its messages are younger than those that were read before."""
         self.assertEqual(self.move(1_900_000_000_000), [20, 21])
 
     def test_a_broker_that_lost_its_newest_messages_repeats_nothing(self) -> None:

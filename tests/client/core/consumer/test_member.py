@@ -1,4 +1,4 @@
-"""A member of a group: what it reads, how it starts and how it ends."""
+"""A member of a group: the queues that it reads, its start and its end."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class ReadingTests(MemberCase):
     """From the queues to the handlers."""
 
     def test_a_member_alone_gets_all_queues_and_every_message_once(self) -> None:
-        """It reads all that there was before it."""
+        """The queues have messages from before its start."""
         box = GroupBox(self.broker)
         box.start()
         self.assertEqual(sorted(box.take_all()), list(range(40)))
         self.assertEqual(set(box.member.assigned_queues), {queue(number) for number in range(4)})
 
     def test_tags_are_compared_again(self) -> None:
-        """A queue knows the hashes of tags only, so the client looks at the tags themselves."""
+        """A queue has only hashes of tags, so the client compares the tags themselves."""
         box = GroupBox(self.broker, expression="a || c")
         box.start()
         self.assertEqual(sorted(box.take_all()), list(range(0, 40, 2)))
 
     def test_a_topic_that_is_not_there_is_said_once(self) -> None:
-        """It is read as soon as it is there."""
+        """The topic is read as soon as it exists."""
         box = GroupBox(self.broker)
         box.member.subscribe(subscription("U", None))
         with self.assertLogs("twistmq.client", "WARNING") as logs:
@@ -65,7 +65,7 @@ class ReadingTests(MemberCase):
         self.assertEqual(len(said), 1)
 
     def test_messages_beyond_the_bounds_are_not_read(self) -> None:
-        """A member that hands out nothing stops pulling."""
+        """A member that hands out nothing stops its pulls."""
         for number in range(4000):
             self.broker.put("T", 0, b"%d" % number)
         box = GroupBox(self.broker)
@@ -75,7 +75,7 @@ class ReadingTests(MemberCase):
 
 
 class StartTests(MemberCase):
-    """A start."""
+    """The start of a member."""
 
     def test_a_close_while_the_member_starts_leaves_no_task(self) -> None:
         """A start that waits for its first heartbeat when the client closes begins nothing more."""
@@ -96,7 +96,7 @@ class StartTests(MemberCase):
                 - {"heartbeats", "heartbeat", "routes"}, set())
 
     def test_a_start_that_is_cancelled_leaves(self) -> None:
-        """Else heartbeats keep its queues, and another member of the group is refused."""
+        """Otherwise heartbeats would keep its queues, and another member would be refused."""
         box = GroupBox(self.broker)
         beats: list[RemotingCommand] = []
         box.servers[BROKER] = beats_unanswered(self.broker, beats)
@@ -114,7 +114,7 @@ class StartTests(MemberCase):
         self.assertEqual(sorted(box.take_all()), list(range(40)))
 
     def test_a_member_without_any_server_waits_and_closes(self) -> None:
-        """It starts when its servers come, and can be closed before."""
+        """It starts when its servers do, and can be closed before."""
         box = GroupBox()
         box.servers.clear()
         box.run(box.member.start(), 120_000)
@@ -127,10 +127,10 @@ class StartTests(MemberCase):
 
 
 class CloseTests(MemberCase):
-    """A close."""
+    """The close of a member."""
 
     def test_close_commits_what_is_finished_and_leaves(self) -> None:
-        """It waits for handlers, and the broker forgets the member."""
+        """The close waits for handlers, and the broker removes the member."""
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 3)
@@ -144,7 +144,7 @@ class CloseTests(MemberCase):
         self.assertRaises(Closed, box.run, box.member.ready())
 
     def test_a_commit_of_a_close_that_fails_is_made_once_more(self) -> None:
-        """Else the messages come again; when it fails twice, one line tells of it."""
+        """Otherwise the messages are delivered again; after two failures one line is logged."""
         for failures in (1, 2):
             broker = GroupBroker()
             broker.put("T", 0, b"0")
@@ -176,7 +176,7 @@ class CloseTests(MemberCase):
             self.assertEqual(len(errors), failures - 1)
 
     def test_close_gives_up_a_handler_that_does_not_end(self) -> None:
-        """Its message is not committed and comes again."""
+        """Its message is not committed and is delivered again."""
         box = GroupBox(self.broker)
         box.start()
         batch = self.take(box, 3)
@@ -205,7 +205,7 @@ class CloseTests(MemberCase):
         self.assertEqual((box.core.members, self.broker.members["g"]), ([], set()))
 
     def test_a_client_that_closes_before_its_members_is_quiet(self) -> None:
-        """The pulls that wait end with its connections, which is no failure to look at."""
+        """The pulls that wait end with the connections, which is not logged as a failure."""
         for options in ({}, {"in_order": True}):
             box = GroupBox(self.broker, **options)
             box.start()
@@ -215,7 +215,7 @@ class CloseTests(MemberCase):
                 box.advance(10_000)
 
     def test_a_client_that_closes_lets_a_member_leave(self) -> None:
-        """A close that was interrupted is followed by that of the client."""
+        """The close of the client follows one that was interrupted."""
         box, batch, _ = self.cancelled_close()
         box.run(box.core.close())
         self.assertEqual(self.broker.offsets["g", "T", batch.assigned.queue.queue_id], 2)
@@ -235,7 +235,7 @@ class CloseTests(MemberCase):
         self.assertLess(box.clock.now_ms - begin, 1_000)
 
     def test_a_close_does_not_wait_for_the_next_attempt_here(self) -> None:
-        """Whether the message failed before the close or after it began; the next member gets it.
+        """The next member gets the message, whether it failed before the close or during it.
 
         What its queue finished ahead of it is committed.
         """
@@ -270,7 +270,7 @@ class SharedClientTests(SynchronousTestCase):
     """A producer and a consumer of one client whose groups have the same name."""
 
     def test_one_leaves_and_the_other_stays(self) -> None:
-        """The consumer that leaves takes the producer's group from no broker."""
+        """No broker loses the producer's group when the consumer leaves."""
         box = GroupBox()
         sender = Sender(box.core, ProducerOptions(group="g"), lambda now_ms: "ID")
         box.core.add(sender)
@@ -286,7 +286,7 @@ class SharedTopicTests(SynchronousTestCase):
     """Two groups of one client that read the same topic."""
 
     def test_the_topic_is_followed_as_long_as_one_of_them_reads_it(self) -> None:
-        """A member that closes, or cannot start, takes it from no other."""
+        """A member that closes, or cannot start, does not remove it."""
         box = GroupBox()
         other = box.new_member("g2")
         box.start()

@@ -7,10 +7,10 @@ from tests.client.core.group_box import BROKER, GroupBox
 
 
 class MoveTests(MemberCase):
-    """By the broker."""
+    """The broker moves an offset."""
 
     def test_an_offset_that_the_broker_lost_is_replaced_by_its_own(self) -> None:
-        """The queue is taken again at the place that the broker says."""
+        """The queue continues at the offset that the broker gives."""
         self.broker.offsets.update({("g", "T", number): 99 for number in range(4)})
         box = GroupBox(self.broker)
         box.start()

@@ -1,4 +1,4 @@
-"""The file of a broadcasting member: writes, one at a time."""
+"""The file of a broadcast member: its writes, one at a time."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class File:
     name = "the file of the test"
 
     def read(self, parse: Callable[[bytes], R]) -> R | None:
-        """The content."""
+        """Return the content."""
         self.reads += 1
         return None if self.data is None else parse(self.data)
 
     def written_ms(self) -> int:
-        """When it was written: before all messages."""
+        """Return a time before all messages."""
         return 0
 
     def write(self, data: bytes) -> None:
@@ -54,18 +54,18 @@ class File:
 
     @property
     def offset(self) -> int | None:
-        """The offset of the queue in the content."""
+        """Return the offset of the queue in the content."""
         assert self.data is not None
         return OffsetTable.decode_reply(self.data).offset_table.get(QUEUE)
 
 
 def failing(parse: object) -> NoReturn:
-    """Stands in for the read of a file that cannot be read."""
+    """Raise the error of a file that cannot be read."""
     raise OSError("no disk")
 
 
 class FileBox(GroupBox):
-    """A member whose work on the file ends when the test says so."""
+    """A member whose file operations end when the test asks for it."""
 
     def __init__(self, **options: Any) -> None:
         broker = GroupBroker(queues=1)
@@ -93,7 +93,7 @@ class FileBox(GroupBox):
         self.settle()
 
     def end(self) -> None:
-        """End the oldest work that waits."""
+        """End the oldest waiting operation."""
         assert self.work
         work = self.work.pop(0)
         self.engine.worked(work.number, work.function(), None)
@@ -101,7 +101,7 @@ class FileBox(GroupBox):
 
 
 class WriteTests(SynchronousTestCase):
-    """Commits that come together."""
+    """Commits at the same time."""
 
     def setUp(self) -> None:
         """Make a store that has read its file."""
@@ -131,7 +131,9 @@ class WriteTests(SynchronousTestCase):
         self.assertEqual((self.box.file.offset, self.work), (4, []))
 
     def test_a_thousand_queues_are_written_twice(self) -> None:
-        """The file has them all, so a write for each would write each of them a thousand times."""
+        """The file has all queues, so a write for each would write each of them a
+        thousand times.
+        """
         tasks = [self.box.engine.tasks.spawn(self.box.offsets.write(
             {MessageQueue("T", "a", number): number})) for number in range(1000)]
         self.box.settle()
@@ -143,7 +145,7 @@ class WriteTests(SynchronousTestCase):
         self.assertEqual(len(OffsetTable.decode_reply(self.box.file.data).offset_table), 1000)
 
     def test_all_who_share_a_write_learn_that_it_failed(self) -> None:
-        """One line says why, and the next write has everything."""
+        """One line has the reason, and the next write has everything."""
         self.begin(1)
         tasks = [self.begin(offset) for offset in (2, 3)]
         self.box.end()
@@ -157,7 +159,7 @@ class WriteTests(SynchronousTestCase):
         self.assertEqual(self.box.file.offset, 4)
 
     def test_a_write_has_all_queues(self) -> None:
-        """Also those that were committed earlier, and those of other topics."""
+        """It also has those of earlier commits and of other topics."""
         self.box.work = None
         other = MessageQueue("U", "b", 3)
         self.box.run(self.box.offsets.write({QUEUE: 1, other: 4}))
@@ -167,7 +169,7 @@ class WriteTests(SynchronousTestCase):
                          {QUEUE: 2, other: 4})
 
     def test_a_write_that_is_cancelled_is_waited_for(self) -> None:
-        """A close cancels the commits that come each five seconds, and commits itself."""
+        """A close cancels the periodic commit, and commits itself."""
         first = self.box.engine.tasks.spawn(self.box.offsets.write({QUEUE: 1}))
         self.box.settle()
         first.cancel()
@@ -183,17 +185,17 @@ class WriteTests(SynchronousTestCase):
 
 
 class ReadTests(SynchronousTestCase):
-    """Queues that are looked for together."""
+    """Queues whose offsets are requested together."""
 
     def setUp(self) -> None:
-        """Have a file that was not read."""
+        """Create a file that was not read."""
         self.box = FileBox()
         self.box.file.data = OffsetTable(
             offset_table={MessageQueue("T", "a", number): number for number in range(100)}).encode()
         self.work = self.box.work = []
 
     def test_they_share_one_read(self) -> None:
-        """Each would wait for the reads of all others."""
+        """Otherwise each would wait for the reads of all others."""
         reads = [self.box.engine.tasks.spawn(self.box.offsets.read(
             MessageQueue("T", "a", number))) for number in range(100)]
         self.box.settle()
@@ -216,7 +218,7 @@ class ReadTests(SynchronousTestCase):
         self.assertEqual((second.result(), third.result()), (0, 0))
 
     def test_a_read_that_failed_is_made_again(self) -> None:
-        """By the next who asks."""
+        """The next caller makes it."""
         reads = [self.box.engine.tasks.spawn(self.box.offsets.read(QUEUE)) for _ in range(2)]
         for each in reads:
             each.when_done(lambda _: None)
@@ -232,10 +234,10 @@ class ReadTests(SynchronousTestCase):
 
 
 class NoticeTests(SynchronousTestCase):
-    """A member hears that the members of its group changed."""
+    """A member is notified that the members of its group changed."""
 
     def test_a_broadcasting_member_commits_nothing_on_a_notice(self) -> None:
-        """No other one reads its offsets."""
+        """No other member reads its offsets."""
         box = FileBox(is_broadcast=True)
         box.start()
         batch = box.member.take(1)
@@ -253,7 +255,7 @@ class RemoteTests(MemberCase):
     """Commits to a broker."""
 
     def test_a_commit_waits_for_the_one_before(self) -> None:
-        """A broker may handle the later of two first; a pull commits nothing for that reason."""
+        """A broker may handle the later of two first; for this reason a pull commits nothing."""
         box = GroupBox(self.broker)
         commits: list[int | None] = []
         pulls: list[int] = []
@@ -293,7 +295,7 @@ class RemoteTests(MemberCase):
         self.assertFalse(any(flag & PULL_COMMIT_OFFSET for flag in pulls))
 
     def test_the_first_commit_of_a_topic_is_made_alone(self) -> None:
-        """Apache's broker may keep one of several first ones; later ones are made together.
+        """Apache's broker may lose all but one of several first ones; later ones run together.
 
         That of 4.9.4 says 0 of a group without an offset.
         """

@@ -1,4 +1,4 @@
-"""The results of handlers, as interceptors are told of them."""
+"""The results of handlers, as interceptors get them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ERRORS = ((Retry(), "retry"), (Retry(4), "retry"), (Dead(), "retry"),
 
 
 class _Outcomes(Interceptor):
-    """Notes the results of messages."""
+    """An interceptor that records the results of messages."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, str]] = []
@@ -34,21 +34,21 @@ class OutcomeTests(SynchronousTestCase):
     """Ten messages in one queue, whose handlers may take a minute."""
 
     def setUp(self) -> None:
-        """Make the broker."""
+        """Create the broker."""
         self.broker = GroupBroker(queues=1)
         for number in range(10):
             self.broker.put("T", 0, b"%d" % number)
         self.note_queues = _Outcomes()
 
     def box(self, **options: Any) -> GroupBox:
-        """A member that is watched."""
+        """Return a member with the interceptor."""
         box = GroupBox(self.broker, consume_timeout_ms=60_000, **options)
         box.core.interceptors = Interceptors((self.note_queues,))
         box.start()
         return box
 
     def take(self, box: GroupBox, most: int) -> Batch[bytes]:
-        """Take a batch that must be there."""
+        """Take a batch that must exist."""
         batch = box.member.take(most)
         assert batch is not None
         return batch
@@ -60,7 +60,7 @@ class OutcomeTests(SynchronousTestCase):
         box.settle()
 
     def test_each_end_of_a_handler_has_its_word(self) -> None:
-        """Also in a group that keeps order, where one message fails in each way in turn."""
+        """This is so in an ordered group as well, where one message fails in each way in turn."""
         box = self.box()
         for error, _ in ERRORS:
             self.handler_raises(box, self.take(box, 1), error)
@@ -78,7 +78,7 @@ class OutcomeTests(SynchronousTestCase):
                                           if not isinstance(error, Dead)])
 
     def test_a_handler_that_took_too_long_is_told_so_whatever_its_result(self) -> None:
-        """It ended before its message was sent back, and so its result counts."""
+        """It ended before its message was sent back, so its result counts."""
         box = self.box()
         done, failed = self.take(box, 1), self.take(box, 1)
         box.advance(60_000)
@@ -93,7 +93,7 @@ class OutcomeTests(SynchronousTestCase):
         self.assertEqual(self.note_queues.told[2:], [(2, "exception")])
 
     def test_a_result_after_the_message_was_sent_back_is_not_told(self) -> None:
-        """The message has its outcome; those that it was handed out with have theirs."""
+        """The message has its result; the others of its batch have their own."""
         box = self.box()
         first, second = self.take(box, 1), self.take(box, 1)
         box.advance(130_000)

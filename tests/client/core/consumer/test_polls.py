@@ -1,4 +1,4 @@
-"""Polls: what they take, and what they acknowledge."""
+"""Polls: the messages that they return, and those that they acknowledge."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from twistmq.client.core.connection.tasks import Cancelled
 
 
 class PollTests(PullCase):
-    """With a subscription."""
+    """Polls with a subscription."""
 
     def test_only_what_a_later_poll_acknowledged_is_committed(self) -> None:
-        """By a commit, and at the close."""
+        """Both a commit and the close are tested."""
         self.assertEqual(self.poll(3), [0, 2, 4])
         self.box.run(self.member.commit())
         self.assertEqual(self.committed().get(0, 0), 0)
@@ -29,7 +29,7 @@ class PollTests(PullCase):
             self.poll()
 
     def test_a_poll_waits_for_messages_at_most_for_its_time(self) -> None:
-        """One that is cancelled lets its messages come with the next."""
+        """The messages of a cancelled poll are returned by the next one."""
         self.poll()
         begin_ms = self.box.clock.now_ms
         self.assertEqual(self.poll(timeout_ms=700), [])
@@ -53,7 +53,7 @@ class PollTests(PullCase):
         self.assertEqual(sorted(self.poll()), sorted(bodies(poll)))
 
     def test_a_poll_that_has_not_returned_keeps_its_messages(self) -> None:
-        """Another one, of a second task or of a signal handler, gets others meanwhile."""
+        """A poll of a second task or a signal handler gets other messages."""
         with self.poller.polls.begin() as poll:
             self.box.run(self.poller.poll(poll, 3, 0))
             others = self.poll()

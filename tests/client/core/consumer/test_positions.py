@@ -1,4 +1,4 @@
-"""The positions of a member that is polled."""
+"""The positions of a pull member."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from twistmq.client.base.errors import NotAssigned, OptionError
 
 
 class SeekTests(PullCase):
-    """Queues that continue elsewhere."""
+    """Queues that continue at another offset."""
 
     def test_a_seek_continues_a_queue_there(self) -> None:
         """Messages that were polled before are not acknowledged then."""
@@ -30,7 +30,9 @@ class SeekTests(PullCase):
         self.assertEqual(self.box.run(self.positions.committed(queue(0))), 0)
 
     def test_a_seek_to_where_nothing_is_is_an_error(self) -> None:
-        """Before the first message, behind the end, and in a queue of another member."""
+        """The offset is before the first message, after the end, or in a queue of
+        another member.
+        """
         self.broker.min_offset = 1
         for offset in (0, 6):
             with self.assertRaises(OptionError):

@@ -10,7 +10,7 @@ from twistmq.protocol.codes import RequestCode
 
 
 class AssignTests(PullCase):
-    """Without a subscription."""
+    """An assignment without a subscription."""
 
     topics = None
 
@@ -32,14 +32,14 @@ class AssignTests(PullCase):
         self.assertEqual(self.topics_of_the_group(), [])
 
     def topics_of_the_group(self) -> list[str]:
-        """The topics of the last heartbeat."""
+        """Return the topics of the last heartbeat."""
         beats = [HeartbeatData.decode(request.body) for _, request in self.box.requests
                  if request.code == RequestCode.HEART_BEAT]
         [data] = beats[-1].consumer_data_set
         return [each.topic for each in data.subscription_data_set]
 
     def test_a_queue_that_is_not_there_is_an_error(self) -> None:
-        """So is a subscription beside an assignment."""
+        """A subscription beside an assignment is an error as well."""
         with self.assertRaises(OptionError):
             self.box.run(self.assignment.assign([queue(2)]))
         self.box.run(self.assignment.assign([queue(0)]))

@@ -1,4 +1,4 @@
-"""A member that is polled, as brokers and tools see it."""
+"""A pull member, as brokers and tools see it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from twistmq.protocol.headers.client import ConsumeMessageDirectlyResultRequestH
 
 
 class BrokerTests(PullCase):
-    """What differs from a member with handlers."""
+    """The differences from a member with handlers."""
 
     def test_the_messages_of_a_poll_are_not_timed(self) -> None:
-        """Nothing is sent back, and there is no retry topic."""
+        """No message is sent back, and there is no retry topic."""
         self.poll()
         self.box.advance(3_600_000)
         self.assertEqual(self.broker.sent_back, [])
@@ -25,7 +25,7 @@ class BrokerTests(PullCase):
                          (ConsumeType.CONSUME_ACTIVELY, ["T"]))
 
     def test_a_tool_cannot_give_it_a_message(self) -> None:
-        """There is no handler that would answer."""
+        """No handler would answer."""
         self.box.push(BROKER, encode_request(
             RequestCode.CONSUME_MESSAGE_DIRECTLY, 7, ConsumeMessageDirectlyResultRequestHeader(
                 consumer_group="g"), self.broker.records["T", 0][0]))

@@ -1,4 +1,4 @@
-"""The messages of a pull's answer."""
+"""The messages of the answer to a pull."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUE = MessageQueue("T", "a", 0)
 def found(
     body: bytes, tags: frozenset[str] = frozenset(), delta: int = 0
 ) -> list[ReceivedMessage[Any]]:
-    """The messages of an answer with this body."""
+    """Return the messages of an answer with this body."""
     return messages_of(PullResult(PullStatus.FOUND, 9, 0, 9, body, "", offset_delta=delta), QUEUE,
                        tags)
 
@@ -36,7 +36,7 @@ class MessageTests(SynchronousTestCase):
     """Bodies as brokers send them."""
 
     def test_a_message_is_decoded_when_its_fields_are_asked_for(self) -> None:
-        """Its offset, body, value and size do not need that."""
+        """Its offset, body, value and size need no decoding."""
         data = record(b"x")
         [message] = found(data, delta=100)
         self.assertEqual((message.offset, message.body, message.value, message.size),
@@ -48,13 +48,13 @@ class MessageTests(SynchronousTestCase):
         self.assertEqual((message.body, message.size), (b"x", len(data)))
 
     def test_a_retry_has_the_topic_it_was_first_sent_to(self) -> None:
-        """A property that only looks like it changes nothing."""
+        """A property that only looks similar changes nothing."""
         data = (record(b"1", properties="RETRY_TOPIC\x01orders\x02")
                 + record(b"2", properties="K\x01RETRY_TOPIC\x02") + record(b"RETRY_TOPIC"))
         self.assertEqual([message.topic for message in found(data)], ["orders", "T", "T"])
 
     def test_a_message_is_shown_as_one_printable_line(self) -> None:
-        """Its id is its producer's, and the log shows it."""
+        """The id comes from its producer, and the log shows it."""
         data = record(b"x", properties="UNIQ_KEY\x01\x1b[2J\nforged\u202e\x02")
         [message] = found(data)
         self.assertEqual(repr(message), "<ReceivedMessage \\x1b[2J\\nforged\\u202e of T, broker a, "
@@ -64,13 +64,13 @@ class MessageTests(SynchronousTestCase):
         self.assertTrue(repr(damaged).isprintable())
 
     def test_tags_are_compared(self) -> None:
-        """Messages without a tag do not fit any."""
+        """Messages without a tag match none."""
         data = b"".join(record(b"x", properties=text, offset=offset) for offset, text in enumerate((
             "TAGS\x01eu\x02", "TAGS\x01us\x02", "", "TAGS\x01eu\x02")))
         self.assertEqual([message.offset for message in found(data, frozenset({"eu"}))], [0, 3])
 
     def test_an_inner_batch_is_its_messages(self) -> None:
-        """Between others, in order."""
+        """It is between others, in order."""
         batch = encode_batch([(0, b"1", "INNER_BASE\x017\x02"), (0, b"2", "")])
         data = (record(b"0", offset=4) + record(
             batch, sys_flag=SYS_INNER_BATCH | SYS_NEED_UNWRAP, offset=5) + record(b"3", offset=7))
@@ -78,11 +78,11 @@ class MessageTests(SynchronousTestCase):
                          [(4, b"0"), (5, b"1"), (6, b"2"), (7, b"3")])
 
     def test_bytes_that_are_no_records_are_an_error(self) -> None:
-        """Whole ones before them do not matter."""
+        """Whole records before them do not matter."""
         self.assertRaises(Undecodable, found, record(b"1") + b"x" * 100)
 
     def test_an_offset_that_no_queue_has_is_damage(self) -> None:
-        """It would be committed, with one added, and no file or broker could say it again."""
+        """It would be committed plus one, and no file or broker could store that."""
         flags = SYS_INNER_BATCH | SYS_NEED_UNWRAP
         batch = encode_batch([(0, b"1", ""), (0, b"2", "")])
         data = b"".join((
@@ -102,7 +102,7 @@ class MessageTests(SynchronousTestCase):
             self.assertIn(each.offset, range(OFFSET_MAX))
 
     def test_the_offset_of_a_static_topic_is_a_sum(self) -> None:
-        """The broker says both parts of it."""
+        """The broker sends both parts."""
         for delta in (2**63 - 1, -(2**63), -6):
             with self.assertRaisesRegex(Undecodable, "its offset is"):
                 found(record(b"x", offset=5), delta=delta)

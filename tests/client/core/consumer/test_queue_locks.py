@@ -11,10 +11,10 @@ from twistmq.protocol.command import RemotingCommand
 
 
 class LockTests(OrderCase):
-    """A member that needs them."""
+    """A member that needs locks."""
 
     def test_an_answer_without_locks_is_said(self) -> None:
-        """Nothing is read then."""
+        """No message is read then."""
         def answer(command: RemotingCommand) -> Answer:
             if command.code == RequestCode.LOCK_BATCH_MQ:
                 return ResponseCode.SUCCESS, None, b"\xff", None

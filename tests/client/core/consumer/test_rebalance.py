@@ -1,4 +1,4 @@
-"""Which queues a member has."""
+"""The queues of a member."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 
 
 class RebalanceTests(MemberCase):
-    """Queues that come and go."""
+    """Queues that are added and removed."""
 
     def test_a_second_member_takes_half_of_the_queues(self) -> None:
-        """The first commits what it loses, and marks running messages as lost."""
+        """The first member commits the queues that it loses, and marks running messages as lost."""
         box = GroupBox(self.broker)
         box.start()
         batches = []
@@ -28,7 +28,7 @@ class RebalanceTests(MemberCase):
         self.assertEqual(lost, {queue(0): False, queue(1): False, queue(2): True, queue(3): True})
 
     def test_a_broker_that_hangs_does_not_hold_up_the_queues_of_another_one(self) -> None:
-        """Their messages are there at once, although the queues of the other are not."""
+        """Their messages arrive at once, although those of the other broker do not."""
         silent = "10.0.0.8:10911"
         for name in ("0hangs", "z hangs"):
             for in_order in (False, True):
@@ -47,7 +47,7 @@ class RebalanceTests(MemberCase):
                 self.assertEqual(box.member.assigned_queues, {})
 
     def test_a_broker_that_hangs_does_not_keep_the_members_from_a_new_one(self) -> None:
-        """Another broker of the topic says who is in the group, within the same time."""
+        """Another broker of the topic has the members, within the same time."""
         box = GroupBox(self.broker)
         silent = "10.0.0.8:10911"
         box.route = route({"0hangs": silent, "a": BROKER})
@@ -59,7 +59,7 @@ class RebalanceTests(MemberCase):
         self.assertIn("a", assigned)
 
     def test_a_member_that_no_broker_lists_has_no_queue(self) -> None:
-        """It holds nothing until its heartbeat is known."""
+        """It has no queues until its heartbeat is known."""
         box = GroupBox(self.broker)
         box.start()
         self.broker.members["g"].clear()
@@ -77,7 +77,7 @@ class RebalanceTests(MemberCase):
         self.assertEqual(len(box.member.assigned_queues), 4)
 
     def test_more_queues_are_followed(self) -> None:
-        """A route with more queues is seen within half a minute."""
+        """A route with more queues is noticed within half a minute."""
         box = GroupBox(self.broker)
         box.start()
         box.route.queue_datas[0].read_queue_nums = 8
@@ -85,7 +85,7 @@ class RebalanceTests(MemberCase):
         self.assertEqual(len(box.member.assigned_queues), 8)
 
     def test_a_broadcasting_member_has_all_queues_whoever_else_is_there(self) -> None:
-        """It asks for no list of members, and its heartbeats say that it broadcasts."""
+        """It requests no list of members, and its heartbeats have the mode."""
         self.broker.members["g"].add("10.0.0.2@zzz")
         box = GroupBox(self.broker, is_broadcast=True)
         box.start()

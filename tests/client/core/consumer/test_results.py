@@ -15,7 +15,7 @@ from twistmq.client.core.consumer.stats import MemberStats
 
 
 class _Failures:
-    """Notes the failed messages."""
+    """Records the failed messages."""
 
     def __init__(self) -> None:
         self.handled: list[tuple[list[int], int]] = []
@@ -31,7 +31,7 @@ class ResultTests(PartCase):
     """Three messages of one queue that are running for a second."""
 
     def setUp(self) -> None:
-        """Hand them out."""
+        """Hand the messages out."""
         super().setUp()
         options = MemberOptions(group="g")
         self.stats, self.failures = MemberStats(), _Failures()
@@ -51,13 +51,13 @@ class ResultTests(PartCase):
         return table["consumeRT"], table["consumeOKTPS"] * 60, table["consumeFailedMsgs"]
 
     def test_processed_messages_are_finished_and_counted(self) -> None:
-        """The others run on."""
+        """The other messages continue to run."""
         self.results.succeed(self.assigned, self.messages[:2])
         self.assertEqual((self.delivery.running, self.assigned.window.committable), (1, 2))
         self.assertEqual(self.counts(), (1000.0, 2.0, 0))
 
     def test_failed_messages_are_counted_and_left_to_the_group(self) -> None:
-        """With the level that the handler gave."""
+        """The level is that of the handler."""
         self.results.fail(self.assigned, self.messages[:2], 7)
         self.assertEqual(self.failures.handled, [([0, 1], 7)])
         self.assertEqual((self.delivery.running, self.assigned.window.committable), (3, 0))
@@ -70,7 +70,7 @@ class ResultTests(PartCase):
         self.assertEqual((self.stats.topics, self.failures.handled), ({}, []))
 
     def test_a_message_of_a_tool_is_finished_in_any_case(self) -> None:
-        """The tool learns the result, and the group's retries do not."""
+        """The tool gets the result; the group's retries do not."""
         for is_success, offset in ((True, 0), (False, 1)):
             outcome: Future[bool] = Future()
             self.assigned.outcome = outcome

@@ -14,7 +14,7 @@ from twistmq.protocol.properties import parse_properties
 
 
 class RetryTests(MemberCase):
-    """To the broker, and to the retry topic."""
+    """They are sent to the broker, and to the retry topic."""
 
     def test_a_failed_message_is_sent_back_and_counts_as_finished(self) -> None:
         """The broker delivers it again later."""
@@ -69,7 +69,7 @@ class RetryTests(MemberCase):
         self.assertNotIn(0, box.take_all())
 
     def test_the_copy_for_the_retry_topic_counts_the_attempt(self) -> None:
-        """Its delay grows with each, and the message is dead in the end as any other is."""
+        """Its delay grows with each attempt, and the message becomes a dead letter at last."""
         for times in (0, 2):
             broker = GroupBroker(1)
             broker.put("T", 0, b"tried", reconsume_times=times)

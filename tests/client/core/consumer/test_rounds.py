@@ -1,4 +1,4 @@
-"""The rounds in which a member determines what it reads."""
+"""The rounds in which a member determines its queues."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _Failing(Strategy):
 
 
 class RoundTests(MemberCase):
-    """When there is a round, and what ends none."""
+    """The times of rounds, and errors that do not end them."""
 
     def test_an_error_of_the_strategy_does_not_end_the_rounds(self) -> None:
-        """It is logged once, the round is tried again each second, and the queues come then."""
+        """It is logged once, and each second another round is tried, which succeeds later."""
         strategy = _Failing(5)
         box = GroupBox(self.broker, strategy=strategy)
         with self.assertLogs("twistmq.client", "ERROR") as logged:
@@ -52,7 +52,7 @@ class RoundTests(MemberCase):
         self.assertEqual(sorted(box.take_all()), list(range(40)))
 
     def test_a_member_commits_as_soon_as_the_members_change(self) -> None:
-        """The one that gets a queue may ask where it begins before this one gives it up."""
+        """The next member may read the offset before this one gives the queue up."""
         box = GroupBox(self.broker)
         box.start()
         batch = box.member.take(4)

@@ -1,4 +1,4 @@
-"""A member that reads from a slave, because its master says so or is gone, and the way back."""
+"""A member that reads from a slave, because the master suggests it or is down."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SlaveReadTests(SynchronousTestCase):
         self.route(BROKER, SLAVE)
 
     def route(self, *addresses: str) -> None:
-        """Have the name server know these brokers, by id."""
+        """Let the name server know these brokers, by id."""
         ids = {0: BROKER, 1: SLAVE}
         route = TopicRouteData(
             queue_datas=[QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)],
@@ -45,7 +45,7 @@ class SlaveReadTests(SynchronousTestCase):
         self.box.servers[NAMESRV] = lambda command: routes({"T": route})(command)
 
     def answer(self, broker_id: int, suggested: int, command: RemotingCommand) -> Answer:
-        """One message to each pull, and what the member is to read from next."""
+        """Answer each pull with one message and a suggested broker."""
         if command.code != RequestCode.PULL_MESSAGE:
             return self.broker(command)
         self.pulls.append(broker_id)
@@ -59,12 +59,12 @@ class SlaveReadTests(SynchronousTestCase):
             suggested, offset + 1, 0, len(records)), records[offset], None)
 
     def taken(self) -> list[int]:
-        """Take a message, so that the member pulls on."""
+        """Take a message, so that the member continues to pull."""
         self.box.advance(200)
         return self.box.take_all()
 
     def test_a_suggested_slave_is_read(self) -> None:
-        """The first answer of the master sends the member there, and it stays."""
+        """The first answer of the master suggests the slave, and the member stays there."""
         self.box.start()
         self.assertEqual(self.taken(), list(range(200)))
         self.assertEqual((self.pulls[0], set(self.pulls[1:])), (0, {1}))
@@ -77,7 +77,7 @@ class SlaveReadTests(SynchronousTestCase):
         self.assertEqual(set(self.pulls), {0})
 
     def test_without_a_master_the_slave_is_read(self) -> None:
-        """The name server knows the slave only."""
+        """The name server knows only the slave."""
         self.route(SLAVE)
         del self.box.servers[BROKER]
         self.box.start()

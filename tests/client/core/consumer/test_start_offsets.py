@@ -1,4 +1,4 @@
-"""Where a queue begins for a member that gets it."""
+"""The beginning of a queue for a member that gets it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NewQueueTests(MemberCase):
     """A queue that the member never had."""
 
     def test_a_queue_that_was_never_read_begins_where_the_options_say(self) -> None:
-        """With "last" only messages that come later are read."""
+        """With "last" only later messages are read."""
         box = GroupBox(self.broker, start="last")
         box.start()
         self.assertEqual(box.take_all(), [])
@@ -23,17 +23,17 @@ class NewQueueTests(MemberCase):
 
 
 class ReturnTests(LosingCase):
-    """A queue that comes back."""
+    """A queue that returns to the member."""
 
     def test_a_queue_that_comes_back_soon_goes_on_where_this_member_stopped(self) -> None:
-        """The group is no longer set back then."""
+        """The group is then no longer set back."""
         box = self.lose_two_queues()
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [4, 4])
         box.advance(6_000)
         self.assertEqual([self.broker.offsets["g", "T", number] for number in (2, 3)], [4, 4])
 
     def test_a_queue_that_was_set_back_to_what_was_committed_before_goes_on_too(self) -> None:
-        """A member of Apache's client that asks before the commit finds the earlier offset."""
+        """A member of Apache's client that asks before the commit gets the earlier offset."""
         box = self.commit_twice_and_lose_two_queues()
         for number in (2, 3):
             self.assertEqual(self.broker.offsets["g", "T", number], 6)
@@ -41,7 +41,7 @@ class ReturnTests(LosingCase):
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [6, 6])
 
     def test_a_queue_that_comes_back_begins_where_another_member_ended(self) -> None:
-        """That one came further."""
+        """The other member advanced further."""
         box = self.lose_two_queues()
         self.broker.offsets["g", "T", 2] = 6
         self.assertEqual(self.come_back(box, 2), 6)
@@ -53,14 +53,14 @@ class ReturnTests(LosingCase):
         self.assertEqual(self.come_back(box, 2), 1)
 
     def test_where_a_member_stopped_does_not_count_at_another_broker(self) -> None:
-        """A slave that did not have the end of the log may be the master now, or the same again."""
+        """A slave without the end of the log may be the master now, or have been."""
         box = self.lose_two_queues()
         box.cut(BROKER)
         box.advance(2_000)
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 1])
 
     def test_where_a_member_stopped_does_not_count_in_a_topic_that_was_made_anew(self) -> None:
-        """The queue is shorter, and all its messages are new, wherever the group begins."""
+        """The queue is shorter and all its messages are new, wherever the group begins."""
         box = self.lose_two_queues()
         self.patch(box.intake.beginnings, "_options", MemberOptions(group="g", start="last"))
         for number in (2, 3):
@@ -69,7 +69,7 @@ class ReturnTests(LosingCase):
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 0])
 
     def test_where_a_member_stopped_counts_when_the_broker_answers_late(self) -> None:
-        """The end of the queue is not known with the first try."""
+        """The end of the queue is not known at the first attempt."""
         box = self.lose_two_queues()
         self.broker.refusals[RequestCode.GET_MAX_OFFSET] = ResponseCode.SYSTEM_BUSY
         self.broker.members["g"].discard("10.0.0.2@zzz")
@@ -80,7 +80,7 @@ class ReturnTests(LosingCase):
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [4, 4])
 
     def test_a_tool_that_moves_a_queue_while_it_comes_back_is_heard(self) -> None:
-        """The end of the queue is asked for meanwhile."""
+        """The end of the queue is requested in the meantime."""
         box = self.lose_two_queues()
         answer = self.broker._get_max_offset
 
@@ -93,13 +93,13 @@ class ReturnTests(LosingCase):
         self.assertEqual(self.come_back(box, 2), 2)
 
     def test_a_queue_that_a_tool_moved_begins_where_the_tool_says(self) -> None:
-        """Also when another member had it then."""
+        """Another member may have had it then."""
         box = self.lose_two_queues()
         box.run(box.intake.move_to({queue(2): 1}))
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [1, 4])
 
     def test_an_offset_before_what_was_committed_is_a_tools(self) -> None:
-        """A member cannot have found such an offset, so the messages after it are delivered again.
+        """A member cannot have read such an offset, so later messages are delivered again.
 
         A reset at the broker alone tells no member.
         """
@@ -110,7 +110,7 @@ class ReturnTests(LosingCase):
         self.assertEqual([self.come_back(box, number) for number in (2, 3)], [2, 6])
 
     def test_a_queue_that_was_never_committed_comes_back(self) -> None:
-        """A new group that begins at the end would skip what came meanwhile."""
+        """Otherwise a new group that begins at the end would skip messages."""
         self.broker.refusals[RequestCode.UPDATE_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
         box = GroupBox(self.broker, start="last")
         box.start()

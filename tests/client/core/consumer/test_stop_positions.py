@@ -1,4 +1,4 @@
-"""Where a member stopped in queues that it lost."""
+"""The positions of a member in queues that it lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twistmq.client.core.consumer.stop_positions import STOPPED_MS, StopPosition
 
 
 class StopPositionTests(PartCase):
-    """client/core/consumer/stop_positions.py."""
+    """The module client/core/consumer/stop_positions.py."""
 
     def setUp(self) -> None:
         """Make the part, with a client that has a connection to the broker."""
@@ -24,13 +24,13 @@ class StopPositionTests(PartCase):
         self.part = StopPositions(self.client)
 
     def reader(self, name: str) -> str:
-        """The address of the broker."""
+        """Return the address of the broker."""
         if self.connection is None:
             raise NoRoute("no broker")
         return "10.0.0.2:10911"
 
     def lose(self) -> None:
-        """Lose a queue whose first five messages are finished; 3 was committed before."""
+        """Lose a queue whose first five messages are finished, of which three were committed."""
         assigned = self.assign(8)
         assigned.floor = 3
         assigned.window.done_all(assigned.window.take(5, 0))
@@ -75,7 +75,7 @@ class StopPositionTests(PartCase):
         self.assertFalse(self.valid())
 
     def test_a_queue_that_was_lost_without_a_connection_is_not_noted(self) -> None:
-        """Nor is one that was given up for another reason."""
+        """A queue that was given up for another reason is not noted either."""
         self.connection = None
         self.lose()
         self.assertIsNone(self.part.position(queue(0)))
@@ -83,7 +83,7 @@ class StopPositionTests(PartCase):
         self.assertIsNone(self.part.position(queue(0)))
 
     def test_a_tool_that_moves_offsets_takes_precedence(self) -> None:
-        """Also while the queue is being given up."""
+        """This is so even while the queue is being given up."""
         self.lose()
         self.part.forget([queue(0)])
         self.assertIsNone(self.part.position(queue(0)))

@@ -1,4 +1,4 @@
-"""Rebalance strategies against 5,000 cases of the Java client 5.3.3."""
+"""The strategies are compared with 5,000 cases of the Java client 5.3.3."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SEED: Final = 1
 
 
 def room_of(name: str) -> str:
-    """The room of a broker or a member, as the Java program finds it."""
+    """Return the room of a broker or a member, as the Java program does."""
     room, at, _ = name.partition("@")
     return room if at and room else "none"
 
 
 def strategy_of(name: str, case: dict[str, Any], queues: list[MessageQueue]) -> Strategy:
-    """The strategy of a case that has a name."""
+    """Return the strategy of a case by its name."""
     if name in STRATEGIES:
         return STRATEGIES[name]
     if name == "MACHINE_ROOM":
@@ -52,16 +52,16 @@ def strategy_of(name: str, case: dict[str, Any], queues: list[MessageQueue]) -> 
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """The cases of the golden file."""
+    """Return the cases of the golden file."""
     for line in lzma.decompress((GOLDEN / "allocations.jsonl.xz").read_bytes()).splitlines():
         yield json.loads(line)
 
 
 class JavaTests(SynchronousTestCase):
-    """Shares that Java computed."""
+    """The shares that Java computed."""
 
     def test_every_share_is_the_one_java_computes(self) -> None:
-        """Each strategy gives each member Java's queues in Java's order, in all 5,000 cases.
+        """In all 5,000 cases each member has Java's queues in Java's order.
 
         Members hear of queues and members in any order, so the lists are in any order here.
         """
@@ -86,7 +86,7 @@ class JavaTests(SynchronousTestCase):
         self.assertEqual(len(names), 8)
 
     def test_the_cases_hold_the_names_that_are_hard(self) -> None:
-        """There are names beyond ASCII, beyond the basic plane, in both cases, and pairs."""
+        """There are names beyond ASCII and the basic plane, in both cases, and equal hashes."""
         names = {name for case in cases()
                  for name in (*case["members"], *(broker for broker, _ in case["brokers"]))}
         self.assertTrue(any(ord(letter) > 0xFFFF for name in names for letter in name))
@@ -99,33 +99,33 @@ class OrderTests(SynchronousTestCase):
     """The order of lists."""
 
     def test_text_is_sorted_by_its_utf_16_units(self) -> None:
-        """A letter beyond the basic plane is before one near its end, unlike in Python."""
+        """Unlike in Python, a letter beyond the basic plane precedes one near its end."""
         self.assertEqual(sorted_members(["\uff5e", "\U0001f600", "a", "B", "\ue000"]),
                          ["B", "a", "\U0001f600", "\ue000", "\uff5e"])
 
     def test_queues_are_sorted_by_topic_broker_and_id(self) -> None:
-        """The id is a number: 10 is after 9."""
+        """The id is a number, so 10 is after 9."""
         queues = [MessageQueue("t", "b", 10), MessageQueue("t", "b", 9), MessageQueue("t", "a", 11),
                   MessageQueue("T", "z", 0)]
         self.assertEqual(sorted_queues(queues), [queues[3], queues[2], queues[1], queues[0]])
 
 
 class EdgeTests(SynchronousTestCase):
-    """Lists that Java does not get."""
+    """Lists that Java never gets."""
 
     queues: Final = [MessageQueue("t", "b", number) for number in range(4)]
 
     def test_a_member_the_broker_does_not_know_has_no_share(self) -> None:
-        """A member that is not listed yet gets nothing, and its time comes with the next list."""
+        """A member that is not listed yet gets nothing until the next list."""
         self.assertEqual(share(Averagely(), "me", self.queues, ["other"]), [])
         self.assertEqual(share(Averagely(), "me", self.queues, []), [])
 
     def test_a_topic_without_queues_has_no_shares(self) -> None:
-        """No strategy sees an empty list."""
+        """No strategy is called with an empty list."""
         self.assertEqual(share(Configured(self.queues), "me", [], ["me"]), [])
 
     def test_a_ring_without_places_gives_nothing(self) -> None:
-        """No virtual nodes, no owner; a negative number of them is refused."""
+        """Without virtual nodes there is no owner; a negative number is refused."""
         self.assertEqual(share(ConsistentHash(0), "me", self.queues, ["me"]), [])
         self.assertRaises(ValueError, ConsistentHash, -1)
 

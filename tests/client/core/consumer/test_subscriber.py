@@ -44,14 +44,14 @@ class ChangeTests(SynchronousTestCase):
     """A member that changes its subscriptions."""
 
     def beats(self, box: GroupBox) -> list[dict[str, SubscriptionData]]:
-        """The subscriptions of each heartbeat."""
+        """Return the subscriptions of each heartbeat."""
         found = [HeartbeatData.decode(command.body).consumer_data_set
                  for _, command in box.requests if command.code == RequestCode.HEART_BEAT]
         return [{each.topic: each for each in data[0].subscription_data_set}
                 for data in found if data]
 
     def test_a_changed_expression_is_told_by_a_heartbeat_at_once(self) -> None:
-        """With a newer version, tags as Java's hashes, and SQL92 by its own kind."""
+        """It has a newer version, tags as Java's hashes, and SQL92 by its own type."""
         broker = GatedBroker()
         for number in range(40):
             broker.put("T", number % 4, b"%d" % number, "ab"[number % 2])
@@ -78,7 +78,7 @@ class ChangeTests(SynchronousTestCase):
         self.assertEqual(broker.gated, [])
 
     def test_a_pull_behind_the_version_gate_has_the_subscription_told_again(self) -> None:
-        """No message is lost meanwhile, and none is waited half a minute for."""
+        """No message is lost, and the member does not wait half a minute."""
         broker = GatedBroker()
         box = GroupBox(broker)
         box.start()

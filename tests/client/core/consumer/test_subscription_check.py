@@ -1,4 +1,4 @@
-"""Members of a group that subscribe to different things."""
+"""Members of a group with different subscriptions."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class DifferenceTests(SynchronousTestCase):
         self.broker.members["g"].add("10.0.0.2@zzz")
 
     def warnings(self, milliseconds: float) -> list[str]:
-        """The warnings of some time."""
+        """Return the warnings of some time."""
         with self.assertLogs("twistmq.client", logging.WARNING) as found:
             logging.getLogger("twistmq.client").warning("one at least")
             self.box.advance(milliseconds)
         return [record.getMessage() for record in found.records[1:]]
 
     def other(self, wanted: str, topic: str = "T") -> None:
-        """Let the broker have a newer subscription, which the other member told."""
+        """Let the broker have a newer subscription of the other member."""
         version = self.box.clock.wall_ms() + 10_000_000
         self.broker.subscriptions["g"] = {topic: subscription(topic, wanted).data(version)}
         self.broker.refusals[RequestCode.HEART_BEAT] = ResponseCode.SYSTEM_BUSY
 
     def subscription_check(self, milliseconds: float) -> list[str]:
-        """The warnings of differences."""
+        """Return the warnings about differences."""
         return [each for each in self.warnings(milliseconds) if "another member" in each]
 
     def test_another_expression_is_warned_of_once(self) -> None:
@@ -47,20 +47,20 @@ class DifferenceTests(SynchronousTestCase):
         self.assertIn("'a'", text)
 
     def test_what_another_member_sent_is_one_printable_line(self) -> None:
-        """It forges no line of the log."""
+        """It cannot forge a line of the log."""
         self.other("b")
         self.broker.subscriptions["g"]["T"].expression_type = "TAG\n\x1b[2J forged"
         [text] = self.subscription_check(300_000)
         self.assertIn("TAG \\x1b[2J forged 'b'", text)
 
     def test_a_topic_that_the_other_does_not_read_is_warned_of(self) -> None:
-        """Its queues are shared among both."""
+        """Its queues are shared among both members."""
         self.other("a", "U")
         [text] = self.subscription_check(300_000)
         self.assertIn("does not read topic T", text)
 
     def test_equal_members_and_a_single_one_are_not(self) -> None:
-        """A single one does not even ask, and a member that is not alone asks once a minute."""
+        """A single member sends no request, and others send one a minute."""
         self.box.requests.clear()
         self.other("a")
         self.assertEqual(self.subscription_check(600_000), [])
@@ -74,7 +74,7 @@ class DifferenceTests(SynchronousTestCase):
         self.assertEqual(self.subscription_check(600_000), [])
 
     def test_unsubscribing_beside_another_member_is_warned_of(self) -> None:
-        """As long as the other one reads the topic, this one's share is read by neither."""
+        """While the other one reads the topic, nobody reads this one's share."""
         self.box.notify()
         self.box.advance(2_000)
         with self.assertLogs("twistmq.client", logging.WARNING) as found:

@@ -24,10 +24,10 @@ TAGS: Final = (
 
 
 class SubscriptionTests(SynchronousTestCase):
-    """What an expression stands for."""
+    """The meaning of an expression."""
 
     def test_sql_as_plain_text_is_refused(self) -> None:
-        """The error says how to give SQL92, and how to give such a tag."""
+        """The error explains how to give SQL92, and how to give such a tag."""
         for text in SQL:
             self.assertTrue(looks_like_sql(text), msg=text)
             error = str(self.assertRaises(OptionError, subscription, "T", text))
@@ -41,7 +41,7 @@ class SubscriptionTests(SynchronousTestCase):
             self.assertEqual(subscription("T", text).kind, "TAG")
 
     def test_a_list_of_tags_is_literal(self) -> None:
-        """It has the same form on the wire as the text."""
+        """On the wire it has the same form as the text."""
         for tags in (["eu", "us"], ("eu", "us")):
             self.assertEqual(subscription("T", tags), subscription("T", "eu || us"))
         self.assertEqual(subscription("T", {"eu"}), subscription("T", "eu"))
@@ -62,7 +62,7 @@ class SubscriptionTests(SynchronousTestCase):
             self.assertRaises(OptionError, subscription, "T", [text])
 
     def test_each_consumer_refuses_sql_as_plain_text(self) -> None:
-        """In each style, by its topics and by ``subscribe``."""
+        """This is so in each style, for its topics and for ``subscribe``."""
         for style in STYLES:
             for kind in ("Consumer", "PullConsumer", "PopConsumer"):
                 error = self.assertRaises(

@@ -11,10 +11,10 @@ from twistmq.protocol.command import RemotingCommand
 
 
 class TakeoverTests(MemberCase):
-    """What is known of them before the first pull."""
+    """The state of a queue before its first pull."""
 
     def test_an_unknown_offset_is_never_a_number(self) -> None:
-        """A broker that cannot say where the group is keeps the queue from being read."""
+        """If a broker cannot give the group's offset, the queue is not read."""
         self.broker.refusals[RequestCode.QUERY_CONSUMER_OFFSET] = ResponseCode.SYSTEM_ERROR
         box = GroupBox(self.broker)
         box.start()
@@ -24,7 +24,7 @@ class TakeoverTests(MemberCase):
         self.assertEqual(sorted(box.take_all()), list(range(40)))
 
     def test_a_negative_offset_is_none(self) -> None:
-        """No broker has a message there: the queue waits, and the log says so."""
+        """No broker has a message there, so the queue waits, and a line is logged."""
         self.broker.offsets["g", "T", 1] = -5
         box = GroupBox(self.broker)
         with self.assertLogs("twistmq.client", "WARNING") as logs:
@@ -33,7 +33,7 @@ class TakeoverTests(MemberCase):
         self.assertEqual(len(box.member.assigned_queues), 3)
 
     def test_a_close_gives_back_the_locks_of_queues_that_come(self) -> None:
-        """Their first offset is not known yet, so that the member does not have them."""
+        """Their first offsets are not known yet, so the member does not have them."""
         asked: list[RemotingCommand] = []
 
         def answer(command: RemotingCommand) -> Answer:
@@ -53,7 +53,7 @@ class TakeoverTests(MemberCase):
         self.assertEqual(self.broker.locks, {})
 
     def test_no_moment_of_a_close_leaves_a_lock(self) -> None:
-        """Also just before or after the locks were asked for."""
+        """The close may come just before or after the request for locks."""
         for steps in range(40):
             self.broker.members["g"].clear()
             box = GroupBox(self.broker, in_order=True)
@@ -71,7 +71,7 @@ class LockTests(OrderCase):
     """A queue that another member has locked."""
 
     def test_a_queue_that_another_member_locked_is_not_read(self) -> None:
-        """It is taken once the lock is free."""
+        """It is read once the lock is free."""
         self.broker.locks[queue(0)] = "other"
         box = GroupBox(self.broker, in_order=True)
         box.start()

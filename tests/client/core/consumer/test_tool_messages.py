@@ -10,7 +10,7 @@ from twistmq.client.core.consumer.tool_messages import ToolMessages
 
 
 class ToolMessageTests(PartCase):
-    """client/core/consumer/tool_messages.py."""
+    """The module client/core/consumer/tool_messages.py."""
 
     def setUp(self) -> None:
         """Make the part, of a member that keeps an order and has no lock."""
@@ -21,7 +21,7 @@ class ToolMessageTests(PartCase):
             self.tasks, self.closing, self.delivery, self.queues.total)
 
     def take(self) -> Batch[bytes]:
-        """Take a message that must be there."""
+        """Take a message that must exist."""
         batch = self.delivery.take(1)
         assert batch is not None and batch.assigned.outcome is not None
         return batch
@@ -47,7 +47,7 @@ class ToolMessageTests(PartCase):
         self.assertEqual(self.queues.total.byte_count, 0)
 
     def test_their_number_is_bounded(self) -> None:
-        """One that ends makes room."""
+        """A message that ends makes room."""
         waiting = [self.spawn(self.part.consume(self.message(7), 1000)) for _ in range(64)]
         self.assertIsInstance(self.spawn(self.part.consume(self.message(7), 1000)).error, Busy)
         outcome = self.take().assigned.outcome
@@ -58,6 +58,6 @@ class ToolMessageTests(PartCase):
         self.assertFalse(self.spawn(self.part.consume(self.message(7), 1000)).is_done)
 
     def test_a_closed_member_takes_none(self) -> None:
-        """The broker learns the reason."""
+        """The broker gets the reason."""
         self.closing.set()
         self.assertIsInstance(self.spawn(self.part.consume(self.message(7), 1000)).error, Closed)

@@ -1,4 +1,4 @@
-"""The window of a queue, by examples and against a model that is too simple to be wrong."""
+"""The window of a queue, by examples and against a very simple model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def samples(*offsets: int, size: int = 10) -> list[Read]:
 
 
 def offsets_of(messages: Sequence[Read]) -> list[int]:
-    """Their offsets."""
+    """Return the offsets of messages."""
     return [message.offset for message in messages]
 
 
 def window(*offsets: int, start: int = 0) -> QueueWindow[Read]:
-    """A window with messages of 10 bytes each."""
+    """Return a window with messages of 10 bytes each."""
     made = QueueWindow[Read](QUEUE, start, 0)
     made.put(samples(*offsets))
     return made
@@ -56,7 +56,7 @@ class CommitTests(SynchronousTestCase):
         self.assertEqual(window(start=7).committable, 7)
 
     def test_it_advances_over_what_does_not_fit_only_when_nothing_is_cached(self) -> None:
-        """A pull that found nothing for the tags advances it, but never over a message."""
+        """A pull without matching tags advances it, but never past a message."""
         queue = window(3)
         queue.correct_tags_offset(50)
         self.assertEqual(queue.committable, 3)
@@ -67,7 +67,7 @@ class CommitTests(SynchronousTestCase):
         self.assertEqual(queue.committable, 50)
 
     def test_it_does_not_go_back_with_the_broker(self) -> None:
-        """A broker that lost messages gives lower offsets; they are consumed, and it stays."""
+        """A broker that lost messages gives lower offsets; these are consumed, and it stays."""
         queue = window(10, 11)
         queue.done_all(queue.take(2, 0))
         self.assertEqual(queue.committable, 12)
@@ -85,10 +85,10 @@ class CommitTests(SynchronousTestCase):
 
 
 class HandOutTests(SynchronousTestCase):
-    """Taking messages and putting them back."""
+    """Messages that are taken and put back."""
 
     def test_messages_are_handed_out_in_order_once(self) -> None:
-        """Each message is handed out once, by as many as are asked for."""
+        """Each message is handed out once, up to the requested number."""
         queue = window(1, 2, 3)
         self.assertEqual(offsets_of(queue.take(2, 0)), [1, 2])
         self.assertEqual(offsets_of(queue.take(2, 0)), [3])
@@ -96,7 +96,7 @@ class HandOutTests(SynchronousTestCase):
         self.assertEqual((queue.running_count, queue.running_bounds), (3, (1, 3)))
 
     def test_in_order_nothing_is_handed_out_while_a_message_runs(self) -> None:
-        """The next messages come when the last ones are finished."""
+        """The next messages follow when the last ones are finished."""
         queue = window(1, 2, 3)
         first = queue.take_in_order(2, 0)
         self.assertEqual(queue.take_in_order(2, 0), [])
@@ -112,14 +112,14 @@ class HandOutTests(SynchronousTestCase):
         self.assertEqual(offsets_of(queue.take(9, 0)), [2, 4])
 
     def test_a_message_that_does_not_run_cannot_be_put_back(self) -> None:
-        """Neither a finished message nor a waiting one is there twice after it."""
+        """Afterwards neither a finished message nor a waiting one exists twice."""
         queue = window(1, 2)
         queue.done_all(queue.take(1, 0))
         queue.put_back(samples(1, 2, 99))
         self.assertEqual(offsets_of(queue.take(9, 0)), [2])
 
     def test_a_message_that_is_read_again_is_left_out(self) -> None:
-        """Two pulls that overlap give each message once."""
+        """Two pulls that overlap return each message once."""
         queue = window(1, 2)
         queue.take(1, 0)
         self.assertEqual(queue.put(samples(1, 2, 3)), 1)
@@ -127,7 +127,7 @@ class HandOutTests(SynchronousTestCase):
         self.assertEqual(offsets_of(queue.take(9, 0)), [2, 3])
 
     def test_bytes_count_and_span_follow(self) -> None:
-        """They are those of what is not finished."""
+        """The numbers are those of unfinished messages."""
         queue = window(1, 2, 100)
         self.assertEqual((queue.count, queue.byte_count, queue.span), (3, 30, 99))
         queue.take(3, 0)
@@ -137,7 +137,7 @@ class HandOutTests(SynchronousTestCase):
 
 
     def test_windows_that_share_a_total_are_counted_together(self) -> None:
-        """Messages that come, are finished, or are lost with their queue change the total."""
+        """Messages that arrive, are finished, or are lost with their queue change the total."""
         total = ByteTotal()
         first, second = (QueueWindow[Read](QUEUE, 0, 0, total) for _ in range(2))
         first.put([Read(5, 1), Read(6, 2), Read(7, 4)])
@@ -154,10 +154,10 @@ class HandOutTests(SynchronousTestCase):
 
 
 class LostTests(SynchronousTestCase):
-    """A queue that is another member's now."""
+    """A queue that another member has now."""
 
     def test_results_of_a_lost_queue_do_not_count(self) -> None:
-        """The offset to commit stays as it was when the queue was lost."""
+        """The offset to commit remains that of the time when the queue was lost."""
         queue = window(1, 2, 3)
         running = queue.take(2, 0)
         queue.done(1)
@@ -166,7 +166,7 @@ class LostTests(SynchronousTestCase):
         self.assertEqual((queue.committable, queue.running_count), (2, 0))
 
     def test_nothing_is_handed_out_or_added_any_more(self) -> None:
-        """What waits is forgotten, and the answer of a pull under way is too."""
+        """Waiting messages are dropped, and so is the answer of an open pull."""
         queue = window(1, 2, 3)
         running = queue.take(1, 0)
         queue.drop()
@@ -178,7 +178,9 @@ class LostTests(SynchronousTestCase):
         self.assertEqual(queue.done_all(running), 0)
 
     def test_a_lock_is_believed_in_for_thirty_seconds(self) -> None:
-        """A member that was not told in time stops before the broker gives the lock away."""
+        """A member that is not notified in time stops before the broker grants the
+        lock to others.
+        """
         queue = window()
         self.assertFalse(queue.holds_lock(0))
         queue.locked(1000)
@@ -189,7 +191,7 @@ class LostTests(SynchronousTestCase):
         self.assertFalse(queue.holds_lock(1000))
 
     def test_a_queue_that_is_not_pulled_is_noticed(self) -> None:
-        """Two minutes after the last pull the queue is idle."""
+        """Two minutes after the last pull the queue counts as idle."""
         queue = window()
         queue.pulled_ms = 500
         self.assertFalse(queue.is_idle(500 + IDLE_MS))
@@ -200,7 +202,7 @@ class TimeOutTests(SynchronousTestCase):
     """Messages that run for too long."""
 
     def test_the_oldest_that_run_are_found(self) -> None:
-        """Those over the time-out are found, the longest first, and no more than asked for."""
+        """Messages above the time-out are found, the longest first, up to the requested number."""
         queue = window(*range(30))
         queue.take(1, 100)
         queue.take(20, 200)
@@ -228,7 +230,7 @@ class TimeOutTests(SynchronousTestCase):
 
 @dataclass
 class Model:
-    """The same, by lists that are searched."""
+    """The same behaviour, by lists that are searched."""
 
     committable: int
     last: int = -1
@@ -244,12 +246,12 @@ class Model:
         self.commit()
 
     def commit(self) -> None:
-        """Look where the offset to commit is."""
+        """Return the offset to commit."""
         left = self.waiting + self.running
         self.committable = max(self.committable, min(left, default=self.last + 1))
 
     def take(self, most: int) -> list[int]:
-        """Hand out."""
+        """Hand messages out."""
         taken, self.waiting = self.waiting[:most], self.waiting[most:]
         self.running += taken
         return taken
@@ -270,7 +272,7 @@ class ModelTests(SynchronousTestCase):
     def test_it_does_as_the_model_does(
         self, start: int, steps: list[tuple[str, int | list[int]]]
     ) -> None:
-        """Whatever the order of steps, contents and offset to commit are the model's."""
+        """For any order of steps, contents and offset to commit are equal."""
         queue, model = window(start=start), Model(start)
         committed = start
         for kind, argument in steps:
@@ -292,7 +294,7 @@ class ModelTests(SynchronousTestCase):
     def step(
         self, queue: QueueWindow[Read], model: Model, kind: str, argument: int | list[int]
     ) -> None:
-        """One step of both."""
+        """Make one step in both."""
         if isinstance(argument, int):
             if kind == "tags":
                 queue.correct_tags_offset(argument)
@@ -315,7 +317,7 @@ class ModelTests(SynchronousTestCase):
     def end(
         self, queue: QueueWindow[Read], model: Model, kind: str, offsets: list[int]
     ) -> None:
-        """Messages end, or are put back."""
+        """End messages, or put them back."""
         ended = [offset for offset in offsets if offset in model.running]
         model.running = [offset for offset in model.running if offset not in ended]
         if kind == "done":

@@ -1,4 +1,4 @@
-"""What tests of a whole member that pops share."""
+"""The common parts of tests of a whole pop member."""
 
 from __future__ import annotations
 

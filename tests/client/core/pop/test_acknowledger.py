@@ -1,4 +1,4 @@
-"""Acknowledgements of popped messages."""
+"""The acknowledgements of popped messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 
 
 class AcknowledgerTests(PopCase):
-    """Together, again, and never too late."""
+    """They are sent together, repeated, and never sent too late."""
 
     def test_finished_messages_are_acknowledged_together(self) -> None:
-        """A broker that knows no batch gets them one by one."""
+        """A broker without batches gets them one by one."""
         box = self.start()
         batch = self.take()
         box.member.succeed(batch.assigned, batch.messages)
@@ -37,7 +37,7 @@ class AcknowledgerTests(PopCase):
         self.assertEqual(len(asked), 2)
 
     def test_receipts_of_retries_name_the_topic_of_their_kind(self) -> None:
-        """Both kinds of names; the message shows the topic that was asked for."""
+        """Both kinds of names are tested; the message has the topic of the subscription."""
         for mark, topic in (("1", "%RETRY%g_T"), ("2", "%RETRY%g+T")):
             box = self.start(0)
             box.broker.retry_mark = mark
@@ -66,7 +66,7 @@ class AcknowledgerTests(PopCase):
         self.assertEqual(box.broker.acks, [0])
 
     def test_an_acknowledgement_whose_receipt_ended_is_not_sent(self) -> None:
-        """The message is perhaps another member's."""
+        """Another member may have the message."""
         box = self.start(1, invisible_s=5)
         batch = self.take()
         box.broker.refusals = {RequestCode.ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}
@@ -78,7 +78,7 @@ class AcknowledgerTests(PopCase):
         self.assertEqual(box.broker.open(), [0])
 
     def test_an_acknowledgement_waits_for_a_change_that_is_under_way(self) -> None:
-        """It would be of the old receipt, and the message would come again."""
+        """Otherwise it would have the old receipt, and the message would be delivered again."""
         box = self.start(1, invisible_s=10)
         batch = self.take()
         [message] = batch.messages

@@ -32,7 +32,7 @@ class AssignmentTests(PopCase):
     """The queues of each broker that are popped."""
 
     def test_without_a_mode_all_queues_of_all_brokers_are_popped(self) -> None:
-        """The names are those of the namespace; listeners hear of them."""
+        """The names are those of the namespace; listeners are called."""
         told: list[list[MessageQueue]] = []
         box = PopBox(on_assigned=told.append)
         other = PopBroker(box.clock, "b")
@@ -69,7 +69,7 @@ class AssignmentTests(PopCase):
                                     ("lost", [one]), ("got", [all_of_it])])
 
     def test_a_broker_without_pop_is_refused_at_the_start(self) -> None:
-        """The text says what to use instead, and the group is left."""
+        """The error names the alternative, and the member leaves the group."""
         box = PopBox()
         box.broker.refusals = {
             RequestCode.QUERY_ASSIGNMENT: ResponseCode.REQUEST_CODE_NOT_SUPPORTED}

@@ -1,4 +1,4 @@
-"""Messages that are hidden for longer during their handlers."""
+"""Messages that are hidden for longer while their handlers run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.client.core.pop.pop_case import PopCase
 
 
 class ExtensionTests(PopCase):
-    """What is hidden, and how long."""
+    """The messages that are hidden, and the times."""
 
     def test_a_message_is_hidden_for_longer_while_its_handler_runs(self) -> None:
         """Its newest receipt acknowledges it."""
@@ -29,7 +29,7 @@ class ExtensionTests(PopCase):
         self.assertTrue(batch.messages[0].lost)
 
     def test_a_handler_that_takes_too_long_has_its_message_delivered_again(self) -> None:
-        """It is hidden no longer, and its late result counts for nothing."""
+        """It is no longer hidden, and its late result does not count."""
         box = self.start(1, invisible_s=10, consume_timeout_s=30)
         batch = self.take()
         box.advance(31_000)
@@ -41,7 +41,7 @@ class ExtensionTests(PopCase):
         self.assertEqual(box.broker.acks, [])
 
     def test_messages_behind_one_that_is_handled_stay_hidden(self) -> None:
-        """Else they would be delivered before it."""
+        """Otherwise they would be delivered before it."""
         box = self.start(4, order="queue", invisible_s=5)
         self.take(1)
         box.advance(20_000)

@@ -7,10 +7,10 @@ from twistmq.protocol.codes import RequestCode
 
 
 class LossTests(PopCase):
-    """What becomes of them."""
+    """The handling of lost messages."""
 
     def test_a_lost_message_is_neither_handed_out_again_nor_counted(self) -> None:
-        """A worker that sees it gives it back, skips it, or finishes it too late."""
+        """A worker that has it gives it back, skips it, or finishes it too late."""
         for end in ("release", "skip", "fail"):
             box = self.start(1, invisible_s=10, consume_timeout_s=30)
             batch = self.take()
@@ -38,7 +38,7 @@ class LossTests(PopCase):
         self.assertEqual(box.member.delivery.running, 0)
 
     def test_a_lost_message_takes_those_behind_it_along(self) -> None:
-        """They would be handled before it: the broker gives all of them out again."""
+        """They would be handled before it, so the broker delivers all of them again."""
         box = self.start(6, order="queue", invisible_s=5, consume_timeout_s=20)
         batch = self.take(2)
         first, second = batch.messages

@@ -1,4 +1,4 @@
-"""A member that pops, as programs and tools see it."""
+"""A pop member, as programs and tools see it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from twistmq.protocol.headers.pop import PopMessageRequestHeader
 
 
 class OptionTests(PopCase):
-    """Options that a broker cannot carry out."""
+    """Options that a broker cannot support."""
 
     def test_a_group_cannot_begin_at_a_time(self) -> None:
-        """Brokers know the first and the last message only."""
+        """Brokers support only the first and the last message."""
         with self.assertRaises(OptionError):
             PopBox(start=datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class ToolTests(PopCase):
-    """Questions of tools."""
+    """The requests of tools."""
 
     def ask(self, code: int, header: Any, body: bytes = b"") -> Any:
         """Let the broker ask; :returns: the client's answer."""
@@ -46,7 +46,7 @@ class ToolTests(PopCase):
         return answer
 
     def test_the_running_info_shows_what_is_popped(self) -> None:
-        """With Apache's fields; there are no queues that are pulled."""
+        """It has Apache's fields, and no queues that are pulled."""
         box = self.start()
         self.take()
         answer = self.ask(RequestCode.GET_CONSUMER_RUNNING_INFO,
@@ -58,7 +58,7 @@ class ToolTests(PopCase):
         self.assertEqual(info.status_table["T"]["pullTPS"], 10 / 60)
 
     def test_a_member_has_no_offsets(self) -> None:
-        """Brokers have them: a reset changes nothing here."""
+        """Brokers have them, so a reset changes nothing here."""
         box = self.start()
         batch = self.take(1)
         answer = self.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -70,7 +70,7 @@ class ToolTests(PopCase):
         self.assertFalse(batch.messages[0].lost)
 
     def test_a_tool_gives_a_message_to_a_handler(self) -> None:
-        """It is not popped, so nothing is acknowledged."""
+        """It was not popped, so nothing is acknowledged."""
         box = self.start(0)
         box.push(BROKER, encode_request(
             RequestCode.CONSUME_MESSAGE_DIRECTLY, 7, ConsumeMessageDirectlyResultRequestHeader(
@@ -85,7 +85,7 @@ class ToolTests(PopCase):
         self.assertEqual(box.pop.acks.count, 0)
 
     def record(self) -> bytes:
-        """A message as a broker stores it."""
+        """Return a message as a broker stores it."""
         self.box.broker.put(b"5")
         self.box.broker.pops.append(PopMessageRequestHeader("g", "T", 0, 1, 0, 0, 0))
         return self.box.broker._record(self.box.broker.messages.pop((0, 0)))

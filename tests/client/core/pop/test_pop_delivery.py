@@ -24,7 +24,7 @@ class StaleTests(PopCase):
         self.assertEqual(sorted(box.take_all()), list(range(10)))
 
     def test_a_change_of_the_time_counts_as_it_was_asked_for(self) -> None:
-        """A message that waits again is handed out, whatever the broker says of its time."""
+        """A message that waits again is handed out, whatever time the broker returns."""
         box = self.start(1, invisible_s=2)
         honest = box.broker
 

@@ -1,4 +1,4 @@
-"""A close of a member that pops."""
+"""The close of a pop member."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 
 
 class CloseTests(PopCase):
-    """A close."""
+    """The close of a pop member."""
 
     def test_a_close_waits_for_handlers_and_gives_back_the_rest(self) -> None:
         """After the close, no message is hidden, and the finished messages are acknowledged."""
@@ -30,7 +30,7 @@ class CloseTests(PopCase):
             box.run(box.member.ready())
 
     def test_a_close_waits_for_acknowledgements_that_are_tried_again(self) -> None:
-        """A finished message does not come again because a broker was busy for a moment."""
+        """A finished message is not delivered again if a broker was busy for a moment."""
         box = self.start(1)
         batch = self.take()
         box.broker.refusals = {RequestCode.ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}
@@ -45,7 +45,7 @@ class CloseTests(PopCase):
         self.assertEqual(box.broker.acks, [0])
 
     def test_a_handler_that_does_not_end_has_its_message_given_back(self) -> None:
-        """Its late result counts for nothing."""
+        """Its late result does not count."""
         box = self.start(1)
         batch = self.take()
         box.run(box.member.close(2000))
@@ -55,7 +55,7 @@ class CloseTests(PopCase):
         self.assertEqual(box.broker.acks, [])
 
     def test_messages_of_a_pop_that_ends_too_late_are_given_back(self) -> None:
-        """The client is shared, so its connections stay."""
+        """The client is shared, so its connections remain open."""
         box = self.start(0)
         answered: list[Any] = []
         serve = box.broker
@@ -77,7 +77,7 @@ class CloseTests(PopCase):
         self.assertEqual(len(serve.changes), 1)
 
     def test_a_close_ends_although_no_broker_answers(self) -> None:
-        """Within a few seconds."""
+        """It ends within a few seconds."""
         box = self.start(3)
         batch = self.take(1)
         box.broker.silent = {RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE,

@@ -1,4 +1,4 @@
-"""Pops: when, of which queues, how many messages."""
+"""Pops: their times, queues and numbers of messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DemandTests(PopCase):
         self.assertEqual(box.broker.pops[0].born_time, 0)
 
     def test_messages_that_are_popped_and_not_finished_are_bounded(self) -> None:
-        """By number; a finished one makes room."""
+        """Their number is limited; a finished one makes room."""
         box = self.start(in_flight_max=4)
         batch = self.take()
         box.take_all()
@@ -62,7 +62,7 @@ class DemandTests(PopCase):
         self.assertEqual(len(box.broker.pops), 2)
 
     def test_a_paused_member_pops_nothing(self) -> None:
-        """One source, or all."""
+        """One source or all may be paused."""
         box = self.start()
         for queues in (None, [MessageQueue("T", "a", -1)]):
             box.member.set_paused(queues, True)
@@ -73,7 +73,7 @@ class DemandTests(PopCase):
         self.assertEqual(len(box.broker.pops), 1)
 
     def test_the_time_that_was_asked_for_counts_whatever_the_broker_says(self) -> None:
-        """Of a long time of the broker's too much would be over at once; a line names both."""
+        """With a longer time of the broker, messages would be late; a log line has both."""
         box = self.start(invisible_s=2)
         honest = box.broker
 
@@ -125,7 +125,7 @@ class FailureTests(PopCase):
         self.assertEqual(sorted(box.take_all()), list(range(10)))
 
     def test_a_pop_without_an_answer_is_sent_again_as_the_same_attempt(self) -> None:
-        """The broker knows it by its id, and gives out the same messages."""
+        """The broker recognises it by its id, and returns the same messages."""
         box = self.start(1, order="queue")
         box.broker.silent = {RequestCode.POP_MESSAGE}
         box.demand()

@@ -7,10 +7,10 @@ from twistmq.protocol.codes import RequestCode, ResponseCode
 
 
 class ResultTests(PopCase):
-    """Without an order."""
+    """A group without order."""
 
     def test_a_failed_message_waits_for_its_next_attempt(self) -> None:
-        """By its attempts, or the level that the handler gives."""
+        """The delay depends on its attempts, or on the level of the handler."""
         box = self.start(1)
         for delay_ms, level in ((10_000, 0), (30_000, 0), (1000, 1)):
             batch = self.take()
@@ -23,7 +23,7 @@ class ResultTests(PopCase):
         self.assertEqual(self.take().messages[0].attempt, 4)
 
     def test_a_message_that_failed_too_often_is_sent_to_the_dead_letters(self) -> None:
-        """So is one whose handler says it; when the broker refuses, it comes again."""
+        """The handler may ask for it as well; if the broker refuses, it is delivered again."""
         box = self.start(2, max_attempts=1)
         batch = self.take()
         box.member.fail(batch.assigned, batch.messages, -1)
@@ -46,7 +46,7 @@ class ResultTests(PopCase):
         self.assertEqual(box.broker.acks, [0, 1])
 
     def test_a_released_message_is_handed_out_again(self) -> None:
-        """An iteration was left: the broker is not asked."""
+        """An iteration was left, and the broker gets no request."""
         box = self.start(1)
         batch = self.take()
         box.member.release(batch.assigned, batch.messages)
@@ -55,10 +55,10 @@ class ResultTests(PopCase):
 
 
 class OrderTests(PopCase):
-    """With ``order="queue"``."""
+    """A group with ``order="queue"``."""
 
     def test_messages_of_a_queue_are_handed_out_one_after_the_other(self) -> None:
-        """A failed one comes again before the next; the broker knows the pop as one in order."""
+        """A failed message is repeated before the next one; the pop has the flag for order."""
         box = self.start(6, order="queue", suspend_s=1)
         first = self.take(1)
         self.assertEqual([int(each.body) for each in first.messages], [0])
@@ -79,7 +79,7 @@ class OrderTests(PopCase):
         self.assertTrue(box.broker.pops[0].order)
 
     def test_a_dead_message_of_an_order_is_followed_by_the_next(self) -> None:
-        """It goes to the dead letters and is acknowledged."""
+        """It becomes a dead letter and is acknowledged."""
         box = self.start(4, order="queue", suspend_s=0.1)
         batch = self.take(1)
         box.member.fail(batch.assigned, batch.messages, -1)

@@ -6,10 +6,10 @@ from tests.client.core.pop.pop_case import PopCase
 
 
 class LineTests(PopCase):
-    """What comes into a window, and what leaves it unread."""
+    """Messages that enter a window, and those that leave it unread."""
 
     def test_tags_are_compared_again(self) -> None:
-        """A broker compares hashes; a message with another tag is acknowledged and not seen."""
+        """A broker compares hashes; a message with another tag is acknowledged and dropped."""
         box = self.start(0, expression="a || b")
         for number, tag in enumerate("abc"):
             box.broker.put(b"%d" % number, 0, tag)
@@ -19,7 +19,7 @@ class LineTests(PopCase):
         self.assertEqual(box.broker.acks, [2])
 
     def test_the_broker_says_how_often_a_message_was_delivered(self) -> None:
-        """Records of an order do not change."""
+        """The records of an ordered queue do not change."""
         box = self.start(1, order="queue", invisible_s=5)
         self.take().messages[0].lost = True
         box.advance(6000)
@@ -27,7 +27,7 @@ class LineTests(PopCase):
         self.assertEqual(self.take().messages[0].attempt, 2)
 
     def test_messages_that_are_given_out_again_replace_those_that_are_here(self) -> None:
-        """The receipts of the earlier ones are void."""
+        """The earlier receipts are invalid."""
         box = self.start(2, order="queue")
         batch = self.take(1)
         box.broker.messages[batch.messages[0].queue.queue_id, 0].visible_ms = 0
@@ -40,7 +40,7 @@ class LineTests(PopCase):
         self.assertEqual(box.broker.acks, [int(again.messages[0].body)])
 
     def test_a_topic_that_is_not_wanted_any_more_is_given_back(self) -> None:
-        """Its messages are visible at once."""
+        """Its messages become visible at once."""
         box = self.start()
         box.demand()
         box.member.unsubscribe("T")

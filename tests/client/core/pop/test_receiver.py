@@ -1,4 +1,4 @@
-"""Messages that a program asks for, and decides about itself."""
+"""Messages that a program receives, and whose results it decides itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twistmq.protocol.headers.pop import PopMessageResponseHeader
 
 
 class Outcomes(Interceptor):
-    """Remembers the results of messages."""
+    """An interceptor that records the results of messages."""
 
     def __init__(self) -> None:
         self.outcomes: list[tuple[int, str]] = []
@@ -52,10 +52,10 @@ class ReceiveCase(SynchronousTestCase):
 
 
 class ReceiveTests(ReceiveCase):
-    """Receptions."""
+    """The receive calls."""
 
     def test_a_receive_returns_at_most_what_was_asked_for(self) -> None:
-        """The rest of the pop comes with the next, and no other pop is needed for it."""
+        """The next call returns the rest of the pop without another one."""
         self.assertEqual(len(self.receive(3)), 3)
         self.assertEqual(len(self.receive(4)), 4)
         self.assertEqual(len(self.receive()), 3)
@@ -63,7 +63,7 @@ class ReceiveTests(ReceiveCase):
         self.assertEqual(self.receive(), [])
 
     def test_a_receive_waits_for_its_time(self) -> None:
-        """Without a time it asks every source once; the broker holds a pop no longer than it."""
+        """Without a time-out each source is asked once; the broker holds a pop no longer."""
         self.receive()
         begin_ms = self.box.clock.now_ms
         self.assertEqual(self.receive(), [])
@@ -80,14 +80,14 @@ class ReceiveTests(ReceiveCase):
         self.assertEqual(waiting.result(), [])
 
     def test_a_broker_that_does_not_answer_does_not_hold_a_receive_up(self) -> None:
-        """It ends soon after its time."""
+        """It ends soon after its time-out."""
         self.broker.silent = {RequestCode.POP_MESSAGE}
         begin_ms = self.box.clock.now_ms
         self.assertEqual(self.receive(wait_ms=1000), [])
         self.assertLessEqual(self.box.clock.now_ms - begin_ms, 1000 + 3000)
 
     def test_a_receive_whose_time_is_over_begins_no_other_pop(self) -> None:
-        """The end of the pop that is under way then ends it, however long that one is held."""
+        """It then ends with the open pop, however long that is held."""
         self.receive()
         self.broker.silent = {RequestCode.POP_MESSAGE}
         count = len(self.broker.pops)
@@ -105,7 +105,7 @@ class ReceiveTests(ReceiveCase):
         self.assertEqual(len(self.broker.pops) - count, 4)
 
     def test_messages_are_hidden_for_as_long_as_is_asked_for(self) -> None:
-        """Those that waited here too; without a word the option counts."""
+        """Messages that waited here are included; without an argument the option counts."""
         self.receive(1)
         self.receive(1, invisible_ms=25_000)
         self.assertEqual([change.invisible_time for change in self.broker.changes], [25_000])
@@ -116,7 +116,7 @@ class ReceiveTests(ReceiveCase):
         self.assertEqual(self.broker.pops[-1].invisible_time, 40_000)
 
     def test_a_message_without_a_word_comes_again(self) -> None:
-        """It is not hidden for longer by itself, and makes room when its time is over."""
+        """It is not hidden for longer, and makes room when its time is over."""
         first = self.receive(1)[0]
         self.box.advance(11_500)
         self.assertTrue(first.lost)
@@ -145,13 +145,13 @@ class ReceiveTests(ReceiveCase):
         self.assertEqual(self.box.pop.popping._demands, [])
 
     def test_what_a_program_did_not_get_is_handed_out_again(self) -> None:
-        """A shell says it, when its caller was cancelled at the last moment."""
+        """A shell reports it if its caller was cancelled at the last moment."""
         batches = self.box.run(self.receiving.receive(100, None, 0))
         self.receiving.unreceive(batches)
         self.assertEqual(self.bodies(), list(range(10)))
 
     def test_what_has_no_meaning_is_an_error(self) -> None:
-        """No messages, a time below zero or of a month."""
+        """The number is 0, or the time is negative or a month."""
         for arguments in ((0, None, 0), (1, None, -1), (1, 0, 0), (1, 3_000_000_000, 0)):
             with self.assertRaises(OptionError):
                 self.box.run(self.receiving.receive(*arguments))
@@ -164,7 +164,7 @@ class DecisionTests(ReceiveCase):
     """Received messages that are acknowledged, extended, given back or expire."""
 
     def test_acknowledged_messages_do_not_come_again(self) -> None:
-        """Many of one check point by one request."""
+        """Several messages of one check point need one request."""
         self.box.run(self.receiving.acknowledge(self.receive()))
         self.assertEqual((sorted(self.broker.acks), self.broker.batches), (list(range(10)), 1))
         self.box.advance(60_000)
@@ -174,7 +174,7 @@ class DecisionTests(ReceiveCase):
                           if assigned.window.count], [])
 
     def test_a_batch_that_the_broker_refuses_is_told_to_the_program(self) -> None:
-        """None of its messages is finished: they come again."""
+        """None of its messages is finished, so they are delivered again."""
         self.broker.refusals = {RequestCode.BATCH_ACK_MESSAGE: ResponseCode.SYSTEM_ERROR}
         with self.assertRaises(RequestRefused):
             self.box.run(self.receiving.acknowledge(self.receive()))
@@ -183,7 +183,7 @@ class DecisionTests(ReceiveCase):
         self.assertEqual(self.broker.open(), list(range(10)))
 
     def test_a_batch_that_nobody_answers_is_told_to_the_program(self) -> None:
-        """It is sent again as often as the options say, and no more."""
+        """It is sent again as often as the options permit."""
         self.broker.silent = {RequestCode.BATCH_ACK_MESSAGE}
         messages = self.receive(invisible_ms=600_000)
         with self.assertRaises(RemotingError):
@@ -191,7 +191,7 @@ class DecisionTests(ReceiveCase):
         self.assertEqual(self.broker.batches, 1 + self.box.core.options.retries)
 
     def test_a_batch_that_the_broker_is_too_busy_for_is_sent_again(self) -> None:
-        """It is done once the broker took it, and not before."""
+        """The call ends when the broker has accepted it, and not earlier."""
         self.broker.refusals = {RequestCode.BATCH_ACK_MESSAGE: ResponseCode.SYSTEM_BUSY}
         messages = self.receive()
         acknowledging = self.box.engine.tasks.spawn(self.receiving.acknowledge(messages))
@@ -225,14 +225,14 @@ class DecisionTests(ReceiveCase):
         self.assertEqual(self.broker.acks, [int(message.body)])
 
     def test_a_message_is_given_back_for_a_later_time(self) -> None:
-        """At once, after a delay, by its attempts."""
+        """It is delivered at once, after a delay, or by its attempts."""
         for delay_ms, expected in ((0, 0), (700, 700), (None, 10_000)):
             [message] = self.receive(1)
             self.box.run(self.receiving.retry(message, delay_ms))
             self.assertEqual(self.broker.changes[-1].invisible_time, expected)
 
     def test_a_message_that_was_tried_too_often_is_dead(self) -> None:
-        """Also one of which the program says so."""
+        """The program may also ask for it."""
         box = PopBox(max_attempts=1)
         box.broker.put(b"1")
         box.broker.put(b"2")
@@ -247,7 +247,7 @@ class DecisionTests(ReceiveCase):
         self.assertEqual(box.broker.acks, [2, 1])
 
     def test_the_errors_of_a_broker_reach_the_program(self) -> None:
-        """A refusal, and a broker that is away."""
+        """The broker refuses, or is down."""
         [message] = self.receive(1)
         self.broker.refusals = {RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
                                 ResponseCode.MESSAGE_ILLEGAL}
@@ -259,14 +259,14 @@ class DecisionTests(ReceiveCase):
             self.box.run(self.receiving.acknowledge([message]))
 
     def test_a_message_of_another_consumer_is_an_error(self) -> None:
-        """One that was not popped."""
+        """The message was not popped."""
         [popped] = self.receive(1)
         message = ReceivedMessage[bytes](popped.record, popped.queue, 0, "T")
         with self.assertRaises(OptionError):
             self.box.run(self.receiving.acknowledge([message]))
 
     def test_interceptors_see_the_results(self) -> None:
-        """As those of handlers."""
+        """They are the same as those of handlers."""
         seen = Outcomes()
         self.box.core.interceptors = Interceptors((seen,))
         first, second, third = self.receive(3)
@@ -277,7 +277,7 @@ class DecisionTests(ReceiveCase):
                                          (int(third.body), "time-out")])
 
     def test_an_acknowledgement_counts_when_the_broker_took_it(self) -> None:
-        """Interceptors are told of it then; after an error it may be repeated."""
+        """Interceptors get the result then; after an error the call may be repeated."""
         seen = Outcomes()
         self.box.core.interceptors = Interceptors((seen,))
         [message] = self.receive(1)
@@ -300,7 +300,7 @@ class DecisionTests(ReceiveCase):
             self.box.run(self.receiving.acknowledge([message]))
 
     def test_a_close_during_an_acknowledgement(self) -> None:
-        """The message is not made visible again, and the result is told."""
+        """The message is not made visible again, and the result is reported."""
         seen = Outcomes()
         self.box.core.interceptors = Interceptors((seen,))
         first, _ = self.receive(2)
@@ -311,7 +311,7 @@ class DecisionTests(ReceiveCase):
         self.assertEqual((len(self.broker.acks), len(self.broker.open())), (1, 9))
 
     def test_a_close_gives_back_what_has_no_result(self) -> None:
-        """At once: nothing is waited for."""
+        """The close does not wait for results."""
         first = self.receive(3)[0]
         self.box.run(self.receiving.acknowledge([first]))
         begin_ms = self.box.clock.now_ms

@@ -19,7 +19,7 @@ class AwaitMasterTests(SendCase):
     """A topic on one broker name, whose master changes its address."""
 
     def setUp(self) -> None:
-        """The master is at A, and nothing is at B."""
+        """Put the master at A, and nothing at B."""
         super().setUp()
         self.sender = build_producer(self.box.core, {"await_master": True})
         self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
@@ -27,7 +27,7 @@ class AwaitMasterTests(SendCase):
         self.assertEqual(self.send().queue.broker_name, "a")
 
     def begin(self, **options: Any) -> list[SendResult | Exception]:
-        """Begin a send that nobody awaits; returns a list for its outcome."""
+        """Begin a send that nobody awaits; :returns: a list for its result."""
         outcomes: list[SendResult | Exception] = []
         self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"1")),
                                outcomes.append, **options)
@@ -42,17 +42,17 @@ class AwaitMasterTests(SendCase):
                 else stored(command))
 
     def kill(self) -> None:
-        """End the process of the broker at A."""
+        """Kill the broker at A."""
         del self.box.servers[A]
         self.box.cut(A)
 
     def elect(self) -> None:
-        """Another broker becomes the master, and name servers know it."""
+        """Make another broker the master, and register it."""
         self.box.servers[B] = stored
         self.box.servers[NAMESRV] = routes({"T": route({"a": B})})
 
     def test_a_send_goes_to_the_next_master(self) -> None:
-        """The process of the old one is gone; the new one is known after a while."""
+        """The old master was killed; the new one is known after a while."""
         self.kill()
         outcomes = self.begin()
         self.box.advance(1500)
@@ -63,7 +63,7 @@ class AwaitMasterTests(SendCase):
         self.assertEqual(self.sends(B), 1)
 
     def test_a_route_without_a_master_is_asked_for_again(self) -> None:
-        """Name servers forget a dead master before they know the next one."""
+        """Name servers remove a dead master before they know the next one."""
         self.kill()
         data = route({"a": A})
         data.broker_datas[0].broker_addrs = {2: B}
@@ -76,7 +76,7 @@ class AwaitMasterTests(SendCase):
         self.assertIsInstance(outcomes[0], SendResult)
 
     def test_a_master_that_became_a_slave_is_left(self) -> None:
-        """Whatever it answers: that it is a slave, or that it has lost the lead."""
+        """It may answer that it is a slave, or that it is no longer the leader."""
         for code, remark in ((ResponseCode.SYSTEM_BUSY, SLAVE),
                              (ResponseCode.SERVICE_NOT_AVAILABLE, "it is a slave"),
                              (ResponseCode.SYSTEM_ERROR, "it no longer leads")):
@@ -98,7 +98,7 @@ class AwaitMasterTests(SendCase):
         self.assertIn("10.0.0.2:10911", str(error))
 
     def test_another_broker_is_tried_first(self) -> None:
-        """As long as one of the topic's brokers can be reached, nothing waits."""
+        """While one of the topic's brokers can be reached, the send does not wait."""
         self.box.servers[NAMESRV] = routes({"T": route({"a": A, "b": B})})
         self.box.servers[B] = stored
         self.box.run(self.box.core.routes.find("T", again=True))

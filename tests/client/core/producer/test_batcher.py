@@ -1,4 +1,4 @@
-"""Automatic batching of a producer: what goes together, and what each message is told."""
+"""The automatic batching of a producer: its batches, and the result of each message."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BatchingTests(SynchronousTestCase):
         return [command.code for where, command in self.box.requests if where == A]
 
     def test_messages_go_together_after_a_while_and_each_has_its_own_result(self) -> None:
-        """Each is told its id, its place, and its index behind the first."""
+        """The result has its id, the offset, and its index in the batch."""
         for body in (b"0", b"1", b"2"):
             self.send(body)
         self.box.advance(9)
@@ -72,14 +72,14 @@ class BatchingTests(SynchronousTestCase):
             [("ID0", 7, "P0"), ("ID1", 8, "P1"), ("ID2", 9, "P2")])
 
     def test_one_message_alone_is_sent_as_a_message(self) -> None:
-        """A batch of one has no use."""
+        """A batch of one message would be useless."""
         self.send(b"1")
         self.box.advance(11)
         self.assertEqual(self.codes(), [RequestCode.SEND_MESSAGE_V2])
         self.assertIsInstance(self.outcomes[b"1"], SendResult)
 
     def test_a_full_batch_does_not_wait(self) -> None:
-        """32 KiB are sent at once; what is left waits."""
+        """32 KiB are sent at once; the rest waits."""
         for number in range(20):
             self.send(b"%04d" % number + b"x" * 2000)
         self.box.settle()
@@ -89,7 +89,7 @@ class BatchingTests(SynchronousTestCase):
         self.assertEqual(len(self.outcomes), 20)
 
     def test_a_flush_sends_what_waits(self) -> None:
-        """Topics and tags go apart."""
+        """Topics and tags are sent separately."""
         for tags in ("", "x"):
             for topic in ("T", "U"):
                 for number in range(2):
@@ -100,7 +100,7 @@ class BatchingTests(SynchronousTestCase):
         self.assertEqual(len(self.outcomes), 8)
 
     def test_messages_that_brokers_take_alone_go_alone_at_once(self) -> None:
-        """Those with a delay, a sharding key or a compressed body."""
+        """They have a delay, a sharding key or a compressed body."""
         self.box.core.versions[A] = 479
         self.send(b"delayed", delay_level=1)
         self.send(b"timed", delay_s=0.005)
@@ -120,7 +120,7 @@ class BatchingTests(SynchronousTestCase):
         self.assertIsInstance(self.outcomes[b"timed"], Unsupported)
 
     def test_a_batch_that_is_refused_fails_each_of_its_messages(self) -> None:
-        """With the error of the batch."""
+        """Each has the error of the batch."""
         self.box.servers[A] = lambda command: (ResponseCode.MESSAGE_ILLEGAL, None, b"", "no")
         self.send(b"0")
         self.send(b"1")
@@ -128,7 +128,7 @@ class BatchingTests(SynchronousTestCase):
         self.assertEqual([type(each) for each in self.outcomes.values()], [Rejected, Rejected])
 
     def test_a_client_that_is_closed_fails_what_waits(self) -> None:
-        """No message is left without an outcome."""
+        """No message remains without a result."""
         self.send(b"0")
         self.send(b"1")
         self.box.run(self.box.core.close())

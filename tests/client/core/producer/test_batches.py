@@ -20,19 +20,19 @@ KEY = BatchKey("T")
 
 
 def items(batches: list[Batch[str]]) -> list[list[str]]:
-    """The messages of batches."""
+    """Return the messages of batches."""
     return [batch.items for batch in batches]
 
 
 class FillTests(SynchronousTestCase):
-    """When a batch is sent."""
+    """The time at which a batch is sent."""
 
     def setUp(self) -> None:
-        """Batches of 100 bytes that wait for 10 ms."""
+        """Create batches of 100 bytes that wait for 10 ms."""
         self.accumulator = Accumulator[str](100, 10, 1000)
 
     def test_the_defaults_are_those_of_apache(self) -> None:
-        """32 KiB, and 10 ms."""
+        """The defaults are 32 KiB and 10 ms."""
         accumulator = Accumulator[str]()
         self.assertEqual(accumulator.add(KEY, "a", BATCH_BYTES - 1, 500), [])
         self.assertEqual(accumulator.due_ms(), 500 + LINGER_MS)
@@ -40,7 +40,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual(items(accumulator.add(KEY, "b", 1, 500)), [["a", "b"]])
 
     def test_a_batch_waits_for_its_time_from_its_first_message(self) -> None:
-        """Later messages do not make it wait longer."""
+        """Later messages do not extend the wait."""
         self.accumulator.add(KEY, "a", 10, 1000)
         self.accumulator.add(KEY, "b", 10, 1009)
         self.assertEqual(self.accumulator.due_ms(), 1010)
@@ -50,21 +50,21 @@ class FillTests(SynchronousTestCase):
         self.assertEqual(self.accumulator.due(9999), [])
 
     def test_a_full_batch_is_sent_at_once(self) -> None:
-        """The next message begins another."""
+        """The next message begins another batch."""
         self.assertEqual(self.accumulator.add(KEY, "a", 50, 0), [])
         self.assertEqual(items(self.accumulator.add(KEY, "b", 50, 1)), [["a", "b"]])
         self.accumulator.add(KEY, "c", 1, 5)
         self.assertEqual(self.accumulator.due_ms(), 15)
 
     def test_a_message_that_would_not_fit_begins_the_next_batch(self) -> None:
-        """No batch is longer than its bound, but for one message that is."""
+        """No batch exceeds its limit, except one with a single large message."""
         self.accumulator.add(KEY, "a", 60, 0)
         self.assertEqual(items(self.accumulator.add(KEY, "b", 41, 0)), [["a"]])
         self.assertEqual(items(self.accumulator.add(KEY, "large", 5000, 0)), [["b"], ["large"]])
         self.assertIsNone(self.accumulator.due_ms())
 
     def test_messages_that_differ_do_not_go_together(self) -> None:
-        """Neither in topic, nor in waiting, tag or queue; batches are sent in order of time."""
+        """Topic, waiting, tag or queue differ; batches are sent in the order of their times."""
         keys = [KEY, BatchKey("U"), BatchKey("T", False), BatchKey("T", True, "tag"),
                 BatchKey("T", True, None, MessageQueue("T", "b", 1))]
         for at, key in enumerate(keys * 2):
@@ -74,7 +74,7 @@ class FillTests(SynchronousTestCase):
         self.assertIsNone(self.accumulator.due_ms())
 
     def test_over_the_bound_of_all_there_is_no_room(self) -> None:
-        """Batches count until their request has ended, and those that wait count too."""
+        """Batches count until their requests have ended, and waiting ones count, too."""
         large = self.accumulator.add(KEY, "a", 999, 0)
         self.assertTrue(self.accumulator.has_room)
         self.accumulator.add(KEY, "b", 1, 0)
@@ -97,7 +97,7 @@ class FillTests(SynchronousTestCase):
     def test_each_message_is_sent_once_in_order_and_in_time(
         self, steps: list[tuple[int, int, int]]
     ) -> None:
-        """Whatever the keys, sizes and times: nothing is lost, late, or passed by a later one."""
+        """For any keys, sizes and times, no message is lost, late, or overtaken."""
         accumulator = Accumulator[tuple[int, int]](100, 10)
         keys = [BatchKey(f"T{number}") for number in range(3)]
         sent: dict[BatchKey, list[int]] = {key: [] for key in keys}
@@ -123,10 +123,10 @@ class FillTests(SynchronousTestCase):
 
 
 class AloneTests(SynchronousTestCase):
-    """Messages that go alone."""
+    """Messages that are not batched."""
 
     def test_delays_retries_and_transactions_go_alone(self) -> None:
-        """Brokers do not take them in a batch."""
+        """Brokers do not accept them in a batch."""
         self.assertTrue(may_be_batched("T", {"KEYS": "k", "WAIT": "true"}))
         self.assertFalse(may_be_batched("%RETRY%g", {}))
         for name in ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "PGROUP"):

@@ -1,4 +1,4 @@
-"""Slow and dead brokers, by a scripted clock."""
+"""Slow and dead brokers, with a scripted clock."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from twistmq.protocol.headers.offset import GetMaxOffsetResponseHeader
 
 
 class TableTests(SynchronousTestCase):
-    """The tables of 5.x and of releases to 5.1.3."""
+    """The tables of 5.x and of releases up to 5.1.3."""
 
     def test_each_latency_has_its_time(self) -> None:
-        """Each step begins at its latency, not one millisecond before."""
+        """Each step begins exactly at its latency."""
         for table, steps in ((TABLE_5, ((0, 0), (50, 0), (549, 0), (550, 2000), (1799, 2000),
                                         (1800, 5000), (3000, 6000), (4999, 6000), (5000, 10_000),
                                         (14_999, 10_000), (15_000, 30_000), (99_999, 30_000))),
@@ -31,10 +31,10 @@ class TableTests(SynchronousTestCase):
 
 
 class AvoidTests(SynchronousTestCase):
-    """For how long a broker is left out."""
+    """The time for which a broker is avoided."""
 
     def away(self, faults: Faults, begin_ms: int) -> int:
-        """How long from a time on the broker b is left out, ms."""
+        """Return for how long the broker b is avoided from a time on, ms."""
         return next(ms for ms in range(0, 700_001, 100)
                     if faults.is_available("b", begin_ms + ms))
 
@@ -55,7 +55,7 @@ class AvoidTests(SynchronousTestCase):
         self.assertEqual(self.away(faults, 1000), 600_000)
 
     def test_a_quick_send_does_not_take_a_broker_back_in_5(self) -> None:
-        """Its time only grows; in 4.9 the last send decides."""
+        """In 5.x its time can only grow; in 4.9 the last send decides."""
         for table, away_ms in ((TABLE_5, 10_000), (TABLE_4, 0)):
             faults = Faults(table)
             faults.ended("b", 5500, 1000)
@@ -67,7 +67,7 @@ class AvoidTests(SynchronousTestCase):
         self.assertEqual(self.away(faults, 1000), 10_000)
 
     def test_a_refusal_leaves_a_broker_out_for_ten_seconds(self) -> None:
-        """It counts as a latency of 10 s, however quick it was, and the broker is reachable."""
+        """It counts as a latency of 10 s, however fast it was, and the broker is reachable."""
         faults = Faults()
         faults.ended("b", 2, 1000, failed=True)
         self.assertEqual(self.away(faults, 1000), 10_000)
@@ -76,16 +76,16 @@ class AvoidTests(SynchronousTestCase):
 
 
 class ProbeTests(SynchronousTestCase):
-    """Brokers that nothing is heard of."""
+    """Brokers that do not answer."""
 
     def setUp(self) -> None:
-        """A dead broker."""
+        """Create a dead broker."""
         self.faults = Faults(now_ms=1000)
         self.faults.ended("dead", 3000, 4500, failed=True, reachable=False)
         self.faults.ended("slow", 3000, 4500)
 
     def test_a_dead_broker_is_left_out_until_a_probe_reaches_it(self) -> None:
-        """Its time passing is not enough; after the probe it is used, once its time has passed."""
+        """The end of its time is not enough; after the probe it is used when its time is over."""
         self.assertFalse(self.faults.is_available("dead", 600_000))
         self.assertFalse(self.faults.is_reachable("dead"))
         self.faults.probed("dead")
@@ -94,13 +94,13 @@ class ProbeTests(SynchronousTestCase):
         self.assertTrue(self.faults.is_available("dead", 14_500))
 
     def test_a_send_that_succeeds_shows_that_it_is_alive(self) -> None:
-        """When all are dead one is tried all the same, and may answer."""
+        """If all brokers are dead, one is tried, and may answer."""
         self.faults.ended("dead", 5, 20_000)
         self.assertTrue(self.faults.is_available("dead", 20_000))
         self.assertIsNone(self.faults.due_ms())
 
     def test_dead_brokers_are_probed_each_three_seconds(self) -> None:
-        """Rounds begin three seconds after the start; a broker is not probed twice in two."""
+        """The first round is three seconds after the start; a broker has one open probe."""
         self.assertEqual(self.faults.due_ms(), 4000)
         self.assertEqual(self.faults.probes(3999), [])
         self.assertEqual(self.faults.probes(5900), ["dead"])
@@ -117,7 +117,7 @@ class ProbeTests(SynchronousTestCase):
         self.assertEqual(self.faults.due_ms(), 1_003_000)
 
     def test_a_broker_without_a_route_is_forgotten(self) -> None:
-        """It is probed no more; a late answer of its changes nothing."""
+        """It is no longer probed, and a late answer changes nothing."""
         self.faults.forget("dead")
         self.faults.probed("dead")
         self.assertIsNone(self.faults.due_ms())
@@ -129,17 +129,17 @@ class ProducerTests(SendCase):
     """A producer with ``avoid_slow`` and its two brokers."""
 
     def setUp(self) -> None:
-        """Make it."""
+        """Create the producer."""
         super().setUp()
         self.sender = Sender(self.box.core, ProducerOptions(group="g", avoid_slow=True),
                              lambda _: "ID")
 
     def brokers(self, count: int = 16) -> set[str]:
-        """The brokers of so many sends."""
+        """Return the brokers of a number of sends."""
         return {self.send().queue.broker_name for _ in range(count)}
 
     def probes(self) -> list[RemotingCommand]:
-        """The probes that brokers got."""
+        """Return the probes that brokers received."""
         return [command for _, command in self.box.requests
                 if command.code == RequestCode.GET_MAX_OFFSET]
 
@@ -168,7 +168,7 @@ class ProducerTests(SendCase):
             self.assertEqual(self.probes(), [])
 
     def test_a_dead_broker_gets_nothing_until_a_probe_reaches_it(self) -> None:
-        """However long it is dead. It is asked for the end of a queue each three seconds."""
+        """It is asked for the end of a queue every three seconds, however long it is dead."""
         def is_silent(command: RemotingCommand) -> Answer:
             return None
 

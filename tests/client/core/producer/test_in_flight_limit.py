@@ -13,10 +13,10 @@ from twistmq.client.core.producer.in_flight_limit import AwaitedInFlightLimit, I
 
 
 class RoomTests(SynchronousTestCase):
-    """client/core/producer/in_flight_limit.py."""
+    """The module client/core/producer/in_flight_limit.py."""
 
     def test_messages_fit_by_number_and_by_bytes(self) -> None:
-        """A message that is larger than the bound goes alone."""
+        """A message above the limit is sent alone."""
         room = InFlightLimit(2, 100)
         self.assertTrue(room.fits(1000))
         room.take(60)
@@ -32,7 +32,7 @@ class RoomTests(SynchronousTestCase):
     def test_the_bounds_hold_whatever_the_sizes_are(
         self, sizes: list[int], count_max: int, bytes_max: int
     ) -> None:
-        """The first message that is under way ends whenever one finds no room."""
+        """The first message in flight ends whenever another one finds no room."""
         room = InFlightLimit(count_max, bytes_max)
         under_way: list[int] = []
         for size in sizes:
@@ -46,7 +46,7 @@ class RoomTests(SynchronousTestCase):
             self.assertEqual((room.count, room.bytes), (len(under_way), sum(under_way)))
 
     def test_the_waits_end_when_a_message_ends_or_the_time_is_over(self) -> None:
-        """One message ends, and leaves room for the first only."""
+        """One message ends, and its room suffices for the first only."""
         clock = HandClock()
         tasks = Scheduler(clock)
         room = AwaitedInFlightLimit(1, 100, tasks)

@@ -1,4 +1,4 @@
-"""Queue choice: turns, retries, keys, rooms."""
+"""The choice of queues: turns, retries, keys and rooms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOLDEN: Final = Path(__file__).resolve().parents[3] / "golden" / "client"
 
 
 def queues_of(*brokers: str, topic: str = "T", each: int = 4) -> list[MessageQueue]:
-    """The queues of some brokers."""
+    """Return the queues of some brokers."""
     return [MessageQueue(topic, broker, number) for broker in brokers for number in range(each)]
 
 
@@ -35,7 +35,7 @@ QUEUES: Final = queues_of("a", "b")
 
 def counts(choice: Choice, sends: int, queues: Sequence[MessageQueue] = QUEUES) -> Counter[
         MessageQueue]:
-    """How often each queue is chosen."""
+    """Return how often each queue is chosen."""
     return Counter(choice.choose(queues) for _ in range(sends))
 
 
@@ -69,19 +69,19 @@ class TurnTests(SynchronousTestCase):
                          [QUEUES[5], QUEUES[6], QUEUES[7], QUEUES[0]])
 
     def test_all_brokers_failed_and_one_of_them_is_chosen(self) -> None:
-        """With one broker only, the retry goes to its next queue."""
+        """With one broker the retry goes to its next queue."""
         choice = RoundRobin(1)
         self.assertEqual(choice.choose(QUEUES, ["a", "b"]), QUEUES[1])
         self.assertEqual(choice.choose(QUEUES, ["a", "b"]), QUEUES[2])
 
     def test_a_route_that_shrinks_is_followed(self) -> None:
-        """A turn beyond the new list is one of it."""
+        """A turn after the end of the new list is a queue of that list."""
         choice = RoundRobin(7)
         choice.choose(QUEUES)
         self.assertIn(choice.choose(QUEUES[:3]), QUEUES[:3])
 
     def test_a_sender_to_very_many_topics_remembers_a_bound_of_them(self) -> None:
-        """Each topic begins with the start, whether it was forgotten or not."""
+        """Each topic begins with the start, whether or not it was forgotten."""
         choice = RoundRobin(5)
         for number in range(10_001):
             self.assertEqual(choice.choose(queues_of("a", topic=f"T{number}", each=3)).queue_id, 2)
@@ -93,22 +93,22 @@ class FaultTests(SynchronousTestCase):
     """Turns that avoid slow and dead brokers."""
 
     def setUp(self) -> None:
-        """A choice with a scripted clock."""
+        """Create a choice with a scripted clock."""
         self.faults = Faults()
         self.choice = RoundRobin(0, self.faults)
 
     def brokers(self, now_ms: int, failed: Sequence[str] = ()) -> set[str]:
-        """The brokers of eight sends."""
+        """Return the brokers of eight sends."""
         return {self.choice.choose(QUEUES, failed, now_ms).broker_name for _ in range(8)}
 
     def test_a_slow_broker_gets_nothing_while_it_is_left_out(self) -> None:
-        """After 700 ms it gets nothing for two seconds, and its share after that."""
+        """After 700 ms it gets nothing for two seconds, and its share afterwards."""
         self.faults.ended("a", 700, 0)
         self.assertEqual(self.brokers(1999), {"b"})
         self.assertEqual(self.brokers(2000), {"a", "b"})
 
     def test_of_slow_and_dead_the_slow_is_chosen(self) -> None:
-        """When no broker is available, a reachable one is; when none is reachable, any."""
+        """Without an available broker a reachable one is chosen; without one of these, any."""
         self.faults.ended("a", 700, 0)
         self.faults.ended("b", 700, 0, failed=True, reachable=False)
         self.assertEqual(self.brokers(0), {"a"})
@@ -125,7 +125,7 @@ class KeyTests(SynchronousTestCase):
     """Sharding keys."""
 
     def test_each_key_has_the_queue_that_java_chooses(self) -> None:
-        """500 keys, some beyond ASCII, one with the hash that has no absolute value in Java."""
+        """Of 500 keys some are beyond ASCII, and one has Java's hash without an absolute value."""
         lines = (GOLDEN / "hash-choices.tsv").read_text(encoding="utf-8").splitlines()
         self.assertEqual(len(lines), 500)
         for line in lines:
@@ -138,20 +138,20 @@ class OtherTests(SynchronousTestCase):
     """A random choice, and rooms."""
 
     def test_a_random_choice_reaches_all_queues(self) -> None:
-        """Each queue is chosen at some time, those of failed brokers are not."""
+        """Each queue is chosen at some time, and those of failed brokers are not."""
         choice = RandomChoice(Random(1).randrange)
         self.assertEqual(set(counts(choice, 200)), set(QUEUES))
         self.assertEqual({choice.choose(QUEUES, ["a"]).broker_name for _ in range(50)}, {"b"})
         self.assertIn(choice.choose(QUEUES, ["a", "b"]), QUEUES)
 
     def test_queues_of_the_rooms_take_turns(self) -> None:
-        """Brokers of other rooms, and those without a room, get nothing."""
+        """Brokers of other rooms, and without a room, get nothing."""
         queues = queues_of("hz@a", "sh@b", "hz", "hz@c", each=2)
         found = counts(MachineRoomChoice(["hz"]), 8, queues)
         self.assertEqual(found, Counter([*queues[:2], *queues[6:]] * 2))
 
     def test_without_a_broker_in_the_rooms_all_take_turns(self) -> None:
-        """The same when those in the rooms failed."""
+        """The same is true if the brokers in the rooms failed."""
         queues = queues_of("hz@a", "sh@b", each=2)
         self.assertEqual(set(counts(MachineRoomChoice(["bj"]), 4, queues)), set(queues))
         self.assertEqual(

@@ -1,4 +1,4 @@
-"""Request messages and their replies: who is told, what is dropped, when a wait ends."""
+"""Request messages and their replies: results, dropped replies, and the end of a wait."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ReplyCase(SynchronousTestCase):
     """A client with two brokers of one cluster; the topic is at the first."""
 
     def setUp(self) -> None:
-        """Make it."""
+        """Create the client."""
         self.box = Box()
         self.box.servers[NAMESRV] = routes({
             "T": route({"a": A}), "c_REPLY_TOPIC": route({"a": A, "b": B}, queues=1)})
@@ -59,7 +59,7 @@ class ReplyCase(SynchronousTestCase):
 
 
 class RequestTests(ReplyCase):
-    """The producer's side."""
+    """The side of the producer."""
 
     def begin(self, timeout_ms: float = 3000) -> Task[ReceivedMessage[Any]]:
         """Send a request message."""
@@ -80,12 +80,12 @@ class RequestTests(ReplyCase):
         self.box.settle()
 
     def properties(self) -> dict[str, str]:
-        """The properties of the last request message."""
+        """Return the properties of the last request message."""
         _, command = self.sent(RequestCode.SEND_MESSAGE_V2)[-1]
         return parse_properties(command.fields()["i"])
 
     def test_all_brokers_of_the_cluster_get_a_heartbeat_before_the_first_request(self) -> None:
-        """One that has not the topic may push the reply; later requests tell only new ones."""
+        """A broker without the topic may push the reply; later requests register at new brokers."""
         self.begin()
         order = [(where, command.code) for where, command in self.sent(
             RequestCode.HEART_BEAT, RequestCode.SEND_MESSAGE_V2)]
@@ -99,7 +99,7 @@ class RequestTests(ReplyCase):
         self.assertIn(B, {where for where, _ in self.sent(RequestCode.HEART_BEAT)})
 
     def test_a_reply_ends_the_wait_of_its_request_and_is_answered(self) -> None:
-        """The message says whom to reply to, and for how long."""
+        """The message has the requester and the time-out."""
         tasks = [self.begin(), self.begin(1500)]
         properties = self.properties()
         self.assertEqual((properties[REPLY_TO_CLIENT], properties[TTL]), ("10.0.0.1@test", "1500"))
@@ -130,7 +130,7 @@ class RequestTests(ReplyCase):
         self.assertRaises(SendFailed, self.begin().result)
 
     def test_a_broker_that_stays_busy_is_told(self) -> None:
-        """The error is the refusal, for nothing was stored; not that of a reply that is late."""
+        """The error is the refusal, and not a missing reply, because nothing was stored."""
         for code in (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL):
             self.box.servers[A] = lambda command, code=code: (  # type: ignore[misc]
                 (code, None, b"", "[PC_SYNCHRONIZED]broker busy")
@@ -142,7 +142,7 @@ class RequestTests(ReplyCase):
             self.assertIn("broker busy", str(self.assertRaises(Busy, task.result)))
 
     def test_a_broker_that_hangs_gives_no_reply(self) -> None:
-        """The request may be stored: nobody knows, and the wait ends in its time."""
+        """The request may be stored, and the wait ends after its time-out."""
         self.box.servers[A] = lambda command: (
             None if command.code == RequestCode.SEND_MESSAGE_V2 else stored(command))
         task = self.begin(1000)
@@ -150,19 +150,19 @@ class RequestTests(ReplyCase):
         self.assertRaises(RequestTimeout, task.result)
 
     def test_a_client_that_closes_ends_the_waits(self) -> None:
-        """Nothing waits for ever."""
+        """No call waits for ever."""
         task = self.begin()
         self.box.run(self.box.core.close())
         self.assertRaises(Closed, task.result)
 
     def test_a_request_with_a_delay_is_refused(self) -> None:
-        """Its time would be over."""
+        """Its time-out would be over."""
         self.assertRaises(OptionError, prepare_request, self.sender,
                           Message("T", b"1", delay_level=3), 1000)
 
 
 class ReplyTests(ReplyCase):
-    """The consumer's side."""
+    """The side of the consumer."""
 
     def question(self, **changes: str) -> ReceivedMessage[Any]:
         """A request message that was read from the second broker."""
@@ -173,11 +173,11 @@ class ReplyTests(ReplyCase):
         return ReceivedMessage(record, MessageQueue("T", "b", 0), 0, "T")
 
     def reply(self, **changes: str) -> None:
-        """Reply to it."""
+        """Send a reply."""
         self.box.run(reply_to(self.sender, self.question(**changes), b"answer"))
 
     def test_a_reply_goes_to_the_broker_that_has_the_question(self) -> None:
-        """It names the client and the id of the request."""
+        """It has the client and the id of the request."""
         self.reply()
         [(where, command)] = self.sent(RequestCode.SEND_REPLY_MESSAGE_V2)
         self.assertEqual((where, command.fields()["b"], command.body),
@@ -204,6 +204,6 @@ class ReplyTests(ReplyCase):
         self.assertEqual(len(self.sent(RequestCode.SEND_REPLY_MESSAGE_V2)), 1)
 
     def test_only_a_request_message_can_be_replied_to(self) -> None:
-        """Any other message has no address."""
+        """Other messages have no requester."""
         for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT):
             self.assertRaises(OptionError, self.reply, **{name: ""})

@@ -1,4 +1,4 @@
-"""Sends: which queue, which attempt, which error."""
+"""Sends: their queues, attempts and errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SendCase(SynchronousTestCase):
     """A producer's core with two brokers."""
 
     def setUp(self) -> None:
-        """Make it."""
+        """Create the producer."""
         self.box = Box()
         self.box.servers[NAMESRV] = routes({"T": route({"a": A, "b": B})})
         self.box.servers[A] = self.box.servers[B] = stored
@@ -76,7 +76,7 @@ class SendCase(SynchronousTestCase):
         return self.box.run(self.sender.send(ready, queue))
 
     def sends(self, address: str) -> int:
-        """How many sends a broker got."""
+        """Return the number of sends to a broker."""
         return sum(where == address and command.code == RequestCode.SEND_MESSAGE_V2
                    for where, command in self.box.requests)
 
@@ -91,7 +91,7 @@ class AttemptTests(SendCase):
         self.assertEqual(len(found), 8)
 
     def test_each_retry_code_goes_to_the_other_broker(self) -> None:
-        """The refusals after which Apache's producer tries elsewhere, and no others.
+        """The refusals are those after which Apache's producer tries another broker.
 
         TOPIC_NOT_EXIST, SERVICE_NOT_AVAILABLE, SYSTEM_ERROR, SYSTEM_BUSY, NO_PERMISSION,
         NO_BUYER_ID, NOT_IN_CURRENT_UNIT; GO_AWAY is of the connection.
@@ -109,7 +109,7 @@ class AttemptTests(SendCase):
         self.assertEqual(self.sends(A) + self.sends(B), 1)
 
     def test_a_chosen_queue_of_a_broker_that_is_new(self) -> None:
-        """The route is asked for again, once, whether the send is answered or one-way."""
+        """The route is requested once more, whether the send has a response or not."""
         for oneway in (False, True):
             self.setUp()
             self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
@@ -150,7 +150,7 @@ class AttemptTests(SendCase):
         self.assertIn("not now", str(error))
 
     def test_a_send_without_a_reply_may_be_stored(self) -> None:
-        """All attempts together end within the producer's time."""
+        """All attempts together end within the producer's time-out."""
         self.box.servers[A] = self.box.servers[B] = lambda command: None
         begin = self.box.clock.now_ms
         error = self.assertRaises(SendFailed, self.send)
@@ -159,7 +159,7 @@ class AttemptTests(SendCase):
         self.assertLessEqual(self.box.clock.now_ms - begin, 3050)
 
     def test_an_earlier_attempt_may_have_stored_it(self) -> None:
-        """Whatever the refusal of the last one says."""
+        """This is so whatever the last refusal is."""
         lost: list[str] = []
 
         def loses_the_first(address: str) -> Callable[[RemotingCommand], Answer]:
@@ -179,7 +179,7 @@ class AttemptTests(SendCase):
         self.assertTrue(error.maybe_stored)
 
     def test_a_send_ends_in_time_wherever_it_hangs(self) -> None:
-        """At the name server, in a connection, in its first attempt or in a later one."""
+        """It may hang at the name server, at connecting, or in any attempt."""
         def refuses_late(address: str) -> None:
             def refuse(command: RemotingCommand) -> Answer:
                 self.box.tasks_later(1400, self.box.reply, address, command,
@@ -217,12 +217,12 @@ class AttemptTests(SendCase):
         self.assertFalse(error.maybe_stored)
 
     def test_one_broker_down_costs_no_message(self) -> None:
-        """Its queues are left out within a send."""
+        """Its queues are avoided within a send."""
         del self.box.servers[A]
         self.assertEqual({self.send().queue.broker_name for _ in range(20)}, {"b"})
 
     def test_a_chosen_queue_is_tried_once(self) -> None:
-        """The caller chose it, so no other is taken."""
+        """The caller chose it, so no other queue is used."""
         self.box.servers[A] = lambda command: (
             ResponseCode.SERVICE_NOT_AVAILABLE, None, b"", "not now")
         self.assertRaises(Busy, self.send, queue=MessageQueue("T", "a", 1))
@@ -234,13 +234,13 @@ class AttemptTests(SendCase):
         self.assertEqual(error.response_code, ResponseCode.TOPIC_NOT_EXIST)
 
     def test_a_new_topic_goes_to_the_queues_of_the_template(self) -> None:
-        """It gets four queues at most."""
+        """It gets at most four queues."""
         self.box.servers[NAMESRV] = routes({TEMPLATE_TOPIC: route({"a": A}, queues=8)})
         found = {self.send("U").queue.queue_id for _ in range(16)}
         self.assertEqual(found, {0, 1, 2, 3})
 
     def test_sends_that_wait_for_a_route_stay_in_their_order(self) -> None:
-        """Also when the route is known before those that wait for it go on."""
+        """This is so even if the route arrives before those that wait for it continue."""
         queue = MessageQueue("T", "a", 1)
 
         def begin(body: bytes) -> None:
@@ -258,7 +258,7 @@ class AttemptTests(SendCase):
         self.assertEqual(self.sender.finding, {})
 
     def test_brokers_without_a_master_or_permission_get_nothing(self) -> None:
-        """Only queues that may be written to are chosen."""
+        """Only queues with a master and the permission are chosen."""
         data = route({"a": A, "b": B})
         data.queue_datas[0].perm = 4
         self.box.servers[NAMESRV] = routes({"T": data})
@@ -269,7 +269,7 @@ class AttemptTests(SendCase):
         self.assertEqual({self.send("V").queue.broker_name for _ in range(8)}, {"b"})
 
     def test_what_is_stored_but_not_safe_is_an_error_when_asked_for(self) -> None:
-        """``require_safe`` raises with the result."""
+        """``require_safe`` raises an error with the result."""
         self.box.servers[A] = self.box.servers[B] = lambda command: (
             ResponseCode.FLUSH_DISK_TIMEOUT, stored(command)[1], b"", None)
         self.assertFalse(self.send().safe)
@@ -288,10 +288,10 @@ class AttemptTests(SendCase):
 
 
 class HangTests(SendCase):
-    """One of two brokers takes requests and answers none."""
+    """One of two brokers accepts requests and answers none."""
 
     def setUp(self) -> None:
-        """It is the first one."""
+        """Let the first broker hang."""
         super().setUp()
         self.box.servers[A] = lambda command: None
 
@@ -322,7 +322,7 @@ class HangTests(SendCase):
         self.assertEqual(self.sends(A), before)
 
     def test_messages_that_nothing_waits_for_reach_the_other(self) -> None:
-        """Those that were under way to it, too."""
+        """Messages that were in flight to it are included."""
         outcomes: list[SendResult | Exception] = []
         for _ in range(50):
             self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"1")),
@@ -374,7 +374,7 @@ class HangTests(SendCase):
         self.assertEqual(self.sends(A), 1)
 
     def test_three_brokers_of_which_two_hang(self) -> None:
-        """Each has a third, and the third one has what is left."""
+        """Each has a third of the time, and the third broker has the rest."""
         third = "10.0.0.4:10911"
         self.box.servers[NAMESRV] = routes({"T": route({"a": A, "b": B, "c": third})})
         self.box.servers[B] = lambda command: None
@@ -384,7 +384,7 @@ class HangTests(SendCase):
         self.assertLess(max(time for _, time in took), 2100)
 
     def test_a_static_topic_has_it_left_out_by_the_owner_of_its_queues(self) -> None:
-        """Its logical queues have another name of a broker."""
+        """Its logical queues have another broker name."""
         data = route({"a": A, "b": B})
         data.topic_queue_mapping_by_broker = {
             name: TopicQueueMappingInfo(topic="S", scope="s", bname=name, epoch=1, total_queues=2,
@@ -397,7 +397,7 @@ class HangTests(SendCase):
         self.assertEqual(self.sends(A), 1)
 
     def test_the_bound_of_an_attempt_is_an_option(self) -> None:
-        """As sendMsgMaxTimeoutPerRequest of Apache's client."""
+        """It corresponds to sendMsgMaxTimeoutPerRequest of Apache's client."""
         self.sender = build_producer(self.box.core, {"attempt_timeout_s": 0.2})
         took = [self.took() for _ in range(2)]
         self.assertEqual({name for name, _ in took}, {"b"})
@@ -425,7 +425,7 @@ class HangTests(SendCase):
         self.assertIn(self.box.clock.now_ms - begin, range(3000, 3051))
 
     def test_the_question_for_the_version_counts_for_its_attempt(self) -> None:
-        """A broker that says its version late, and does not answer then, has no second share."""
+        """A broker that reports its version late and then hangs has no second share."""
         def says_its_version(command: RemotingCommand) -> Answer:
             if command.code == RequestCode.HEART_BEAT:
                 self.box.tasks_later(700, self.box.reply, A, command, 0, None)
@@ -478,7 +478,7 @@ class BusyTests(SendCase):
         self.assertIn("busy", str(error))
 
     def test_another_broker_takes_it_at_once(self) -> None:
-        """Only one of the two is busy: nothing waits, and it is spared for a while."""
+        """Only one of the two is busy, so no send waits, and it is avoided for a while."""
         self.is_busy(A)
         begin = self.box.clock.now_ms
         for _ in range(20):
@@ -487,14 +487,14 @@ class BusyTests(SendCase):
         self.assertLess(self.sends(A), 3)
 
     def test_without_retries_the_refusal_is_told_at_once(self) -> None:
-        """The program tries again by itself."""
+        """The program repeats the send itself."""
         self.sender = Sender(self.box.core, ProducerOptions(retries=0), lambda _: "ID")
         self.is_busy(A)
         self.assertRaises(Busy, self.send, queue=MessageQueue("T", "a", 1))
         self.assertEqual(self.sends(A), 1)
 
     def test_a_burst_gets_through_a_broker_that_takes_little(self) -> None:
-        """It refuses what is more than forty at once: fewer are under way for a while."""
+        """It refuses more than forty at a time, so fewer are in flight for a while."""
         self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
         under_way, most, refused = 0, [0], 0
 
@@ -533,7 +533,7 @@ class BusyTests(SendCase):
         self.assertEqual(self.box.core.sends_under_way, 0)
 
     def test_a_broker_that_has_room_again_soon_gets_many(self) -> None:
-        """It refused everything for a second, so few were under way to it."""
+        """It refused everything for a second, so few were in flight to it."""
         self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
 
         def answer(command: RemotingCommand) -> Answer:
@@ -551,7 +551,7 @@ class BusyTests(SendCase):
         self.assertEqual([each for each in outcomes if isinstance(each, Exception)], [])
 
     def test_more_are_under_way_with_each_that_was_stored(self) -> None:
-        """After two seconds eight may be under way: as many as that for good were far too few."""
+        """After two seconds eight may be in flight; with eight for good it would be too slow."""
         self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
 
         def answer(command: RemotingCommand) -> Answer:
@@ -574,7 +574,7 @@ class BusyTests(SendCase):
         self.assertEqual([each for each in outcomes if isinstance(each, Exception)], [])
 
     def test_a_close_ends_those_that_wait(self) -> None:
-        """Their program is told."""
+        """Their callers get an error."""
         self.is_busy(A)
         outcomes: list[SendResult | Exception] = []
         for _ in range(3):
@@ -587,17 +587,17 @@ class BusyTests(SendCase):
 
 
 class PrepareTests(SendCase):
-    """What can be sent."""
+    """Messages that can be sent."""
 
     def test_every_message_has_a_unique_id(self) -> None:
-        """The id goes out as a property and comes back in the result."""
+        """The id is sent as a property and returned in the result."""
         result = self.send()
         [sent] = [command for where, command in self.box.requests
                   if command.code == RequestCode.SEND_MESSAGE_V2]
         self.assertEqual(parse_properties(sent.fields()["i"])[UNIQ_KEY], result.id)
 
     def test_a_broker_before_5_0_gets_no_timed_message(self) -> None:
-        """It would deliver the message at once; a level is what it knows."""
+        """It would deliver the message at once; it supports levels."""
         self.box.core.versions.update({A: TIMER_VERSION_MIN - 1, B: TIMER_VERSION_MIN - 1})
         for options in ({"delay_s": 2.5}, {"deliver_at": 2_000_000_000.0}):
             self.assertRaises(Unsupported, self.send, **options)
@@ -711,7 +711,7 @@ class PrepareTests(SendCase):
             self.assertEqual(parse_properties(ready.properties)[name], value)
 
     def test_what_an_interceptor_adds_is_looked_at_too(self) -> None:
-        """A tag that cannot be sent is undone and logged, and the message keeps its own."""
+        """An invalid tag is undone and logged, and the message keeps its own."""
         self.box.core.interceptors = Interceptors([_Tagging()])
         sender = Sender(self.box.core, ProducerOptions(group="g"), lambda now_ms: "ID")
         with self.assertLogs("twistmq.client", "ERROR") as logged:
@@ -721,7 +721,7 @@ class PrepareTests(SendCase):
         self.assertIn("tag ' late'", logged.output[0])
 
     def test_a_batch_is_one_request_with_an_id_each(self) -> None:
-        """Its result has all ids, joined by commas."""
+        """Its result has all ids, separated by commas."""
         batch = self.sender.prepare_batch([Message(topic="T", body=b"1"),
                                            Message(topic="T", body=b"2")])
         result = self.box.run(self.sender.send(batch))

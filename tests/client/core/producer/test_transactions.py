@@ -1,4 +1,4 @@
-"""Transactions of a producer: half messages, their ends, and questions of brokers."""
+"""The transactions of a producer: half messages, their ends, and questions of brokers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TransactionCase(SynchronousTestCase):
     """A producer's core with one broker."""
 
     def setUp(self) -> None:
-        """Make it."""
+        """Create the producer."""
         self.box = Box()
         self.box.servers[NAMESRV] = routes({"T": route({"a": A})})
         self.box.servers[A] = self.box.servers[B] = storing()
@@ -63,14 +63,14 @@ class TransactionCase(SynchronousTestCase):
         self.box.settle()
 
     def decide(self, message: ReceivedMessage[Any]) -> Any:
-        """The producer's ``on_check``."""
+        """Decide as the producer's ``on_check``."""
         self.decided.append(message)
         if isinstance(self.decision, Exception):
             raise self.decision
         return self.decision
 
     def transaction(self, **options: Any) -> AsyncTransaction:
-        """A transaction whose coroutines the box runs."""
+        """Return a transaction whose coroutines the box runs."""
         async def run(coroutine: Any) -> None:
             await coroutine
 
@@ -91,7 +91,7 @@ class TransactionCase(SynchronousTestCase):
         return [(where, command) for where, command in self.box.requests if command.code == code]
 
     def ends(self) -> list[EndTransactionRequestHeader]:
-        """The ends of transactions that the broker was told."""
+        """Return the ends of transactions that the broker received."""
         return [command.header(EndTransactionRequestHeader)
                 for _, command in self.sent(RequestCode.END_TRANSACTION)]
 
@@ -100,7 +100,7 @@ class BlockTests(TransactionCase):
     """The end of the block decides."""
 
     def test_a_block_that_ends_commits_its_half_message(self) -> None:
-        """The end names the places of the half message, and wants no answer."""
+        """The end has the offsets of the half message, and is one-way."""
         seen: list[str] = []
         self.run_block(lambda transaction: seen.append(transaction.result.id))
         [(_, half)] = self.sent(RequestCode.SEND_MESSAGE_V2)
@@ -116,7 +116,7 @@ class BlockTests(TransactionCase):
         self.assertTrue(self.sent(RequestCode.END_TRANSACTION)[0][1].is_oneway)
 
     def test_a_rollback_is_told_at_the_end_of_the_block(self) -> None:
-        """An error behind it changes nothing."""
+        """A later error in the block changes nothing."""
         self.run_block(Transaction.rollback)
 
         def fail(transaction: Transaction) -> None:
@@ -151,14 +151,14 @@ class BlockTests(TransactionCase):
         self.assertEqual([end.commit_or_rollback for end in self.ends()], [ROLLBACK] * 6)
 
     def test_a_half_message_that_is_not_stored_raises_and_the_block_is_not_run(self) -> None:
-        """There is no end to tell."""
+        """No end is sent."""
         ran: list[Transaction] = []
         del self.box.servers[A]
         self.assertRaises(SendFailed, self.run_block, ran.append)
         self.assertEqual((ran, self.ends()), ([], []))
 
     def test_a_delay_or_a_missing_on_check_is_refused(self) -> None:
-        """Before anything is sent."""
+        """Nothing is sent."""
         self.assertRaises(OptionError, self.transaction, delay_level=1)
         self.sender.checks = None
         error = self.assertRaises(OptionError, self.transaction)
@@ -166,7 +166,7 @@ class BlockTests(TransactionCase):
 
 
 class CheckTests(TransactionCase):
-    """Questions of brokers."""
+    """The questions of brokers."""
 
     def ask(self, body: bytes = b"half", group: str = "g", address: str = B) -> None:
         """Let a broker ask about a half message."""
@@ -182,13 +182,13 @@ class CheckTests(TransactionCase):
             RequestCode.CHECK_TRANSACTION_STATE, 1, header, encode_record(record), oneway=True))
 
     def answers(self) -> list[tuple[str, int]]:
-        """The answers, with the addresses they went to."""
+        """Return the answers, with their addresses."""
         self.box.settle()
         return [(where, command.header(EndTransactionRequestHeader).commit_or_rollback)
                 for where, command in self.sent(RequestCode.END_TRANSACTION)]
 
     def test_a_question_is_answered_to_the_address_that_asks(self) -> None:
-        """With the places of the question."""
+        """It has the offsets of the question."""
         self.ask()
         self.assertEqual(self.answers(), [(B, COMMIT)])
         [end] = self.ends()
@@ -208,12 +208,12 @@ class CheckTests(TransactionCase):
         self.assertEqual(len(self.decided), 4)
 
     def test_questions_of_other_groups_are_not_answered(self) -> None:
-        """A producer knows its own transactions."""
+        """A producer knows only its own transactions."""
         self.ask(group="other")
         self.assertEqual((self.answers(), self.decided), ([], []))
 
     def test_questions_are_answered_one_by_one_and_none_twice(self) -> None:
-        """One that waits already is the same question; too many are dropped."""
+        """A question that waits already is not added again; too many are dropped."""
         waiting: list[Future[Any]] = []
 
         def decide(message: ReceivedMessage[Any]) -> Future[Any]:

@@ -1,4 +1,4 @@
-"""Unique ids: their format, and that they differ over threads, forks, months and clocks."""
+"""Unique ids: their format, and their difference over threads, forks, months and clocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW_MS = 1_790_000_000_000
 
 
 def local_ms(year: int, month: int, day: int = 1) -> int:
-    """When a day begins in the local time zone, Unix ms."""
+    """Return the begin of a day in the local time zone, Unix ms."""
     return int(datetime(year, month, day).timestamp() * 1000)
 
 
@@ -37,7 +37,7 @@ class FormatTests(SynchronousTestCase):
     """The digits of an id."""
 
     def test_an_id_has_address_process_random_time_and_number(self) -> None:
-        """Its parts are where Apache's tools look for them."""
+        """Its parts are at the places where Apache's tools expect them."""
         text = UniqueIds(LOCALHOST).make(local_ms(2026, 11) + 0x59C3E2)
         self.assertEqual(len(text), 32)
         self.assertEqual(text[:12], f"7F000001{os.getpid() & 0xFFFF:04X}")
@@ -49,7 +49,7 @@ class FormatTests(SynchronousTestCase):
         self.assertRaises(ValueError, UniqueIds, b"\x7f")
 
     def test_the_time_is_that_of_the_month(self) -> None:
-        """It begins with the month, in December too, and wraps as Java's int32 late in a month."""
+        """It begins with the month, also in December, and wraps as Java's int32 does."""
         ids = UniqueIds(LOCALHOST)
         last = local_ms(2026, 12) - 1
         self.assertEqual(ids.make(last)[20:28], f"{last - local_ms(2026, 11):08X}")
@@ -58,7 +58,7 @@ class FormatTests(SynchronousTestCase):
         self.assertEqual(ids.make(local_ms(2027, 1) + 5)[20:28], "00000005")
 
     def test_months_begin_in_the_local_time_zone(self) -> None:
-        """mqadmin reads the time of an id in its own zone, as it would of Java's."""
+        """mqadmin interprets the time of an id in its own zone, as for Java's ids."""
         zone = os.environ.get("TZ")
 
         def restore() -> None:
@@ -80,13 +80,13 @@ class UniqueTests(SynchronousTestCase):
     """No id is made twice."""
 
     def test_many_ids_of_one_millisecond_differ(self) -> None:
-        """When the counter is used up the next millisecond begins."""
+        """When the counter is used up, the next millisecond begins."""
         ids = UniqueIds(LOCALHOST)
         made = [ids.make(NOW_MS) for _ in range(200_000)]
         self.assertEqual(len(set(made)), len(made))
 
     def test_a_clock_that_is_set_back_repeats_nothing(self) -> None:
-        """Neither within a month nor over its begin."""
+        """This is so within a month and over its begin."""
         ids = UniqueIds(LOCALHOST)
         begin = local_ms(2026, 11)
         made = [ids.make(begin + ms) for _ in range(50) for ms in range(-50, 50)
@@ -109,7 +109,7 @@ class UniqueTests(SynchronousTestCase):
         self.assertEqual(len({text[12:20] for text in made}), 3)
 
     def test_threads_share_a_maker(self) -> None:
-        """Four threads make 10^5 ids each, while the time goes on; all differ."""
+        """Four threads make 10^5 different ids each, while time passes."""
         self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(1e-6)
         ids = UniqueIds(LOCALHOST)
@@ -126,13 +126,13 @@ class UniqueTests(SynchronousTestCase):
         self.assertEqual(len(set().union(*made)), 400_000)
 
     def test_a_thread_that_is_stopped_between_two_steps_repeats_nothing(self) -> None:
-        """It has taken a number, and others have used up the counter when it goes on."""
+        """It has taken a number, and others have used up the counter when it continues."""
         ids = UniqueIds(LOCALHOST)
         made: list[str] = []
         numbers = count()
 
         class Numbers:
-            """Others make ids while the first number is taken."""
+            """Lets others make ids while the first number is taken."""
 
             def __next__(self) -> int:
                 number = next(numbers)
@@ -166,7 +166,7 @@ class UniqueTests(SynchronousTestCase):
         self.assertEqual(len(made), 400_000)
 
     def test_a_lock_that_was_held_at_the_fork_does_not_stop_the_child(self) -> None:
-        """The child has locks of its own."""
+        """The child has its own locks."""
         if not hasattr(os, "fork"):
             raise SkipTest("no fork on this system")
         ids = UniqueIds(LOCALHOST)
@@ -182,7 +182,7 @@ class UniqueTests(SynchronousTestCase):
             self.assertTrue(receiver.poll(30))
 
     def test_clients_of_a_process_share_the_maker_of_their_address(self) -> None:
-        """Two clients with one address make no equal ids."""
+        """Two clients with one address make different ids."""
         self.addCleanup(unique_id._shared.clear)
         self.assertIs(process_ids(LOCALHOST), process_ids(bytes(LOCALHOST)))
         self.assertIsNot(process_ids(LOCALHOST), process_ids(bytes(4)))
