@@ -1,4 +1,4 @@
-"""Rows of what a field of a header may hold, for tests that run them through readers of headers.
+"""Rows of values for a field of a header, used in tests of all readers of headers.
 
 A row is a value as JSON, the field it stands in, and the value that is read, or ``REFUSED``.
 """
@@ -16,7 +16,7 @@ ABSENT: Final = ""
 
 
 class Row(NamedTuple):
-    """A value of one field, and what every reader makes of it."""
+    """A value of one field, and the result of every reader."""
 
     field: str
     value: str

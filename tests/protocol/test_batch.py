@@ -45,25 +45,25 @@ MALFORMED = [
 
 
 class BatchTests(SynchronousTestCase):
-    """decode_batch and encode_batch."""
+    """The functions decode_batch and encode_batch."""
 
     def test_decodes_one(self) -> None:
         """The layout of the notes gives flag, body and properties."""
         self.assertEqual(decode_batch(ONE), [(7, b"hi", "a\x019\x02")])
 
     def test_encodes_one(self) -> None:
-        """Encoding gives the same bytes."""
+        """The encoder gives the same bytes."""
         self.assertEqual(encode_batch([(7, b"hi", "a\x019\x02")]), ONE)
 
     def test_refuses_malformed(self) -> None:
-        """Each kind of damage is refused with a text that says where."""
+        """The error of each kind of damage has its place."""
         for name, body, text in MALFORMED:
             for read in (decode_batch, count_batch):
                 error = self.assertRaises(MessageIllegal, read, body)
                 self.assertIn(text, str(error), msg=name)
 
     def test_a_batch_read_in_parts_is_the_same(self) -> None:
-        """A batch read in parts is the same, and what is wrong is told by its number in it."""
+        """The result is the same, and an error has the number of the message."""
         whole = ONE * 5
         messages, position = decode_batch_part(whole, 0, 0, 3)
         self.assertEqual((len(messages), position), (3, 3 * len(ONE)))
@@ -84,7 +84,7 @@ class BatchTests(SynchronousTestCase):
             self.assertFalse(is_longer_batch(body, 5), msg=str(size))
 
     def test_one_message_beyond_apaches_count_is_refused(self) -> None:
-        """As many messages as Apache's broker counts pass, one more does not."""
+        """As many messages as Apache's broker counts are accepted, and one more is not."""
         least = encode_batch([(0, b"", "")])
         most = least * BATCH_COUNT_MAX
         self.assertEqual((count_batch(most), len(decode_batch(most))),
@@ -120,5 +120,5 @@ class BatchTests(SynchronousTestCase):
         )
     )
     def test_round_trip(self, messages: list[tuple[int, bytes, str]]) -> None:
-        """Any messages come back equal."""
+        """Any messages are equal after encoding and decoding."""
         self.assertEqual(decode_batch(encode_batch(messages)), messages)

@@ -1,4 +1,4 @@
-"""Numbers in bytes, beside the standard library's."""
+"""Numbers in bytes, compared with those of the standard library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READERS = {"h": int16_at, "H": uint16_at, "i": int32_at, "I": uint32_at, "q": i
 
 
 class NumberTests(SynchronousTestCase):
-    """Each reader at its bounds, in the middle of other bytes."""
+    """Each reader at its bounds, between other bytes."""
 
     def test_all_bits(self) -> None:
         """Every single bit, and all below it, with and without the others."""
@@ -25,6 +25,6 @@ class NumberTests(SynchronousTestCase):
                                      msg=f"{letter} {bits:x}")
 
     def test_too_few_bytes(self) -> None:
-        """A number that is not whole is an IndexError."""
+        """An incomplete number raises IndexError."""
         for letter, read in _READERS.items():
             self.assertRaises(IndexError, read, bytes(struct.calcsize(letter)), 1)

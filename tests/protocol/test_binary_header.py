@@ -56,23 +56,23 @@ class BinaryHeaderTests(SynchronousTestCase):
     """decode_binary_header, parse_pairs and encode_binary_header."""
 
     def test_the_layout_of_the_notes_gives_each_field(self) -> None:
-        """The layout of the notes gives each field."""
+        """The bytes of the layout in the notes give each field."""
         self.assertEqual(decode_binary_header(WHOLE), (310, "JAVA", 479, 12, 2, "no", PAIR))
         self.assertEqual(parse_pairs(PAIR), {"a": "g"})
 
     def test_encoding_gives_the_same_bytes(self) -> None:
-        """Encoding gives the same bytes."""
+        """The encoder gives the same bytes."""
         self.assertEqual(encode_binary_header(310, "JAVA", 479, 12, 2, "no", {"a": "g"}), WHOLE)
 
     def test_nothing_given(self) -> None:
-        """Lengths of 0 mean no remark and no pairs."""
+        """A length of 0 means no remark or no fields."""
         data = encode_binary_header(1, "JAVA", 479, 12, 0, None, {})
         self.assertEqual(len(data), 21)
         self.assertEqual(decode_binary_header(data)[5:], (None, b""))
         self.assertEqual(parse_pairs(b""), {})
 
     def test_an_unknown_language_is_other(self) -> None:
-        """Each language keeps its name; a number or name nobody knows is OTHER."""
+        """Each language keeps its name; an unknown number or name is OTHER."""
         for number, name in enumerate(LANGUAGES):
             data = encode_binary_header(1, name, 0, 0, 0, None, {})
             self.assertEqual((data[2], decode_binary_header(data)[1]), (number, name))
@@ -82,13 +82,13 @@ class BinaryHeaderTests(SynchronousTestCase):
                          LANGUAGES.index("OTHER"))
 
     def test_each_wrong_length_is_refused_with_its_name(self) -> None:
-        """Each wrong length is refused with a text that names it."""
+        """The error names the wrong length."""
         for name, data, part in MALFORMED:
             error = self.assertRaises(BinaryHeaderError, decode_binary_header, data)
             self.assertIn(part, str(error), msg=name)
 
     def test_malformed_pairs(self) -> None:
-        """So is each wrong length of a pair."""
+        """A wrong length of a pair is refused as well."""
         for name, data, part in MALFORMED_PAIRS:
             error = self.assertRaises(BinaryHeaderError, parse_pairs, data)
             self.assertIn(part, str(error), msg=name)
@@ -99,7 +99,7 @@ class BinaryHeaderTests(SynchronousTestCase):
         self, code: int, language: str, version: int, opaque: int, flag: int, remark: str | None,
         fields: dict[str, str],
     ) -> None:
-        """What is encoded decodes to itself; an empty remark to none."""
+        """A header is equal after encoding and decoding; an empty remark becomes None."""
         data = encode_binary_header(code, language, version, opaque, flag, remark, fields)
         *common, pairs = decode_binary_header(data)
         self.assertEqual(common, [code, language, version, opaque, flag, remark or None])
@@ -107,7 +107,7 @@ class BinaryHeaderTests(SynchronousTestCase):
 
     @given(st.binary(max_size=60), st.integers(0, len(WHOLE)), st.binary(max_size=4))
     def test_any_bytes(self, data: bytes, place: int, patch: bytes) -> None:
-        """Noise, and a good header with noise in it, decode or are refused, nothing else."""
+        """Random bytes, and a good header with random bytes, are decoded or refused."""
         for header in (data, WHOLE[:place] + patch + WHOLE[place + len(patch) :]):
             try:
                 parse_pairs(decode_binary_header(header)[-1])

@@ -43,7 +43,7 @@ class CommandTests(SynchronousTestCase):
     """decode_command, encode_request and encode_reply."""
 
     def test_a_request_of_ours_reads_the_same_in_both_encodings(self) -> None:
-        """A request of ours reads the same in both encodings, one-way or not."""
+        """It may be one-way or not."""
         for kind in (JSON, ROCKETMQ):
             for oneway in (False, True):
                 command = decode_one(encode_request(
@@ -70,7 +70,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(command.header(GetMaxOffsetResponseHeader), header)
 
     def test_reply_form(self) -> None:
-        """Its JSON has the keys of Apache's, in their order, and none that is null."""
+        """Its JSON has Apache's keys in their order, and no null."""
         data = encode_reply(ResponseCode.SUCCESS, 12, GetMaxOffsetResponseHeader(offset=0), b"",
                             None)
         self.assertEqual(
@@ -83,7 +83,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(bare["remark"], "no")
 
     def test_old_clients(self) -> None:
-        """Headers as the C++ and Java clients write them are read, with what they leave out."""
+        """Headers of the C++ and Java clients are read, even with missing members."""
         command = decode_command((JSON, b'{"code":34,"language":"CPP","version":306,"opaque":1,'
                                         b'"flag":0,"remark":"","extFields":null,'
                                         b'"serializeTypeCurrentRPC":"JSON"}', b""))
@@ -91,12 +91,12 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(decode_command((JSON, b'{"code":34}', b"")).opaque, 0)
 
     def test_numbers_as_text(self) -> None:
-        """Numbers may come as text, and with an exponent, as Apache's broker takes them."""
+        """Numbers may be texts, or have an exponent, as with Apache's broker."""
         command = decode_command((JSON, b'{"code":"28","opaque":1e9,"version":"479"}', b""))
         self.assertEqual((command.code, command.opaque, command.version), (28, 10**9, 479))
 
     def test_a_malformed_header_is_a_header_error(self) -> None:
-        """What is no header of its type is a HeaderError."""
+        """An invalid header raises HeaderError."""
         for name, header in MALFORMED:
             with self.assertRaises(HeaderError, msg=name):
                 decode_command((JSON, header, b""))
@@ -104,7 +104,7 @@ class CommandTests(SynchronousTestCase):
             decode_command((ROCKETMQ, b"\0" * 20, b""))
 
     def test_body_is_not_in_the_header(self) -> None:
-        """A header cannot set what comes from the frame."""
+        """A header cannot set values that come from the frame."""
         header = b'{"code":10," body":"YWJj"," serialize_type":1," sent":"YWJj"}'
         command = decode_command((JSON, header, b"x"))
         self.assertEqual(command.fields(), {})
@@ -112,7 +112,7 @@ class CommandTests(SynchronousTestCase):
 
     @given(st.sampled_from([JSON, ROCKETMQ]), st.binary(max_size=60))
     def test_any_bytes(self, kind: int, data: bytes) -> None:
-        """Any header bytes give a command or a HeaderError, nothing else."""
+        """Any header bytes give a command or a HeaderError."""
         try:
             decode_command((kind, data, b"")).fields()
         except HeaderError:

@@ -8,7 +8,7 @@ from twistmq.protocol.decimal_text import LONG_MAX, PORT_MAX, whole_number
 
 
 class WholeNumberTests(SynchronousTestCase):
-    """whole_number."""
+    """The function whole_number."""
 
     def test_digits_are_a_number(self) -> None:
         """Leading zeros are allowed up to the length of a file's name."""
@@ -17,13 +17,13 @@ class WholeNumberTests(SynchronousTestCase):
             self.assertEqual(whole_number(text), number)
 
     def test_a_number_above_the_bound_is_refused(self) -> None:
-        """The bound itself is a number."""
+        """The bound itself is accepted."""
         self.assertEqual(whole_number("65535", PORT_MAX), 65_535)
         self.assertIsNone(whole_number("65536", PORT_MAX))
         self.assertIsNone(whole_number(str(LONG_MAX + 1)))
 
     def test_what_int_accepts_or_cannot_convert_is_refused(self) -> None:
-        """``int`` raises ValueError for more than 4,300 digits, though each of them is one."""
+        """``int`` raises ValueError for more than 4,300 digits."""
         for text in ("", "-1", "+1", " 1", "1 ", "1_0", "\uff15", "\u0663", "\xb2", "1.0", "0x1",
                      "9" * 21, "9" * 5000, "0" * 21):
             self.assertIsNone(whole_number(text), text)

@@ -1,4 +1,4 @@
-"""Signed extFields that are read once: the same header and texts as when each is read by itself."""
+"""Signed extFields that are decoded at once give the same header and texts as one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PULL = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "7", 
 
 
 class Short(CommandHeader):
-    """A header that may have no field at all."""
+    """A header that may have no fields."""
 
     is_hot = True
 
@@ -45,20 +45,20 @@ class Short(CommandHeader):
 
 
 def frame_of(kind: int, fields: dict[str, Any], code: int = CODE) -> Frame:
-    """A request as a client sends it."""
+    """Return a request as a client sends it."""
     if kind == JSON:
         return kind, header_of(code, json.dumps(fields).encode()), b"body"
     return kind, encode_binary_header(code, "JAVA", VERSION, 1, 0, None, fields), b"body"
 
 
 def header_of(code: int, ext: bytes) -> bytes:
-    """A JSON header around extFields."""
+    """Return a JSON header with these extFields."""
     return (b'{"code":%d,"extFields":%s,"flag":0,"language":"JAVA","opaque":1,"version":479}'
             % (code, ext))
 
 
 class ReadTests(SynchronousTestCase):
-    """What is read at once."""
+    """Fields that are decoded at once."""
 
     def setUp(self) -> None:
         self.headers: dict[int, type[CommandHeader]] = {
@@ -70,13 +70,13 @@ class ReadTests(SynchronousTestCase):
     def read(
         self, fields: dict[str, Any], code: int = CODE, kind: int = JSON
     ) -> tuple[CommandHeader, HeaderTexts] | None:
-        """As it is read when one like it passed before."""
+        """Read a request after a similar one."""
         frame = frame_of(kind, fields, code)
         self.reader.passed(decode_command(frame))
         return self.read_frame(frame)
 
     def read_frame(self, frame: Frame) -> tuple[CommandHeader, HeaderTexts] | None:
-        """What is read at once; else it is what it is without."""
+        """Read a frame at once; :returns: None if it cannot be read so."""
         command, header, texts = self.reader.read(frame)
         plain = decode_command(frame)
         for each in (command, plain):
@@ -88,7 +88,7 @@ class ReadTests(SynchronousTestCase):
         return header, texts
 
     def check(self, fields: dict[str, Any], code: int = CODE, kind: int = JSON) -> None:
-        """Compare with what is read one by one."""
+        """Compare with the fields that are decoded one by one."""
         found = self.read(fields, code, kind)
         assert found is not None, fields
         header, texts = found
@@ -109,7 +109,7 @@ class ReadTests(SynchronousTestCase):
             self.assertFalse(found[1].are_signed_by(signer, b"another"))
 
     def test_whatever_names_come(self) -> None:
-        """Whatever names come, in whatever order, in both encodings."""
+        """The names may be in any order, in both encodings."""
         more = {"n": "broker-a", "l": "16", "SecurityToken": "token", "OnsChannel": "ALIYUN"}
         for kind in (JSON, ROCKETMQ):
             for fields in (SEND, {**SEND, **more}, dict(reversed(SEND.items())), SEND):
@@ -123,7 +123,7 @@ class ReadTests(SynchronousTestCase):
     def test_reading_at_once_equals_reading_one_by_one_or_gives_nothing(
         self, changed: dict[str, str], kind: int
     ) -> None:
-        """Either the same as one by one, or nothing."""
+        """The result is the same as one by one, or nothing."""
         fields = {**SEND, **changed}
         if kind != JSON:
             fields = {name: value.encode("utf-8", "ignore").decode()
@@ -132,7 +132,7 @@ class ReadTests(SynchronousTestCase):
             self.check(fields, kind=kind)
 
     def test_unusual_requests_are_read_one_by_one(self) -> None:
-        """What is not as clients write it is left to who reads one by one."""
+        """Requests that clients do not write are decoded one by one."""
         unsigned = {name: value for name, value in SEND.items() if name not in SIGNED}
         for name, fields in (
             ("unsigned", unsigned), ("no signature", {**unsigned, "AccessKey": "k"}),
@@ -171,7 +171,7 @@ class ReadTests(SynchronousTestCase):
             self.assertIsNone(self.read(fields, 4001))
 
     def test_only_learned_field_sets_are_read_at_once(self) -> None:
-        """Only what was learned is read at once, from then on, whoever comes between."""
+        """Only a field set that was learned is decoded at once from then on."""
         frame, other = (frame_of(JSON, fields) for fields in (SEND, {**SEND, "n": "broker-a"}))
         self.assertIsNone(self.read_frame(frame))
         self.reader.passed(decode_command(frame))
@@ -185,7 +185,7 @@ class ReadTests(SynchronousTestCase):
         self.assertIsNone(self.read_frame(frame_of(JSON, SEND, 10)))
 
     def test_unreadable_beside_header(self) -> None:
-        """What a header does not need may be unreadable; nothing is learned of it."""
+        """Parts that a header does not need may be invalid; such a set is not learned."""
         for value in (b"1e9999", b'"\xff"'):
             ext = json.dumps(SEND).encode()[:-1] + b',"more":' + value + b"}"
             command = decode_command((JSON, header_of(CODE, ext), b"body"))
@@ -195,13 +195,13 @@ class ReadTests(SynchronousTestCase):
         self.check(SEND)
 
     def test_fields_with_a_default_may_be_missing(self) -> None:
-        """What a header has a default for need not come."""
+        """A field with a default may be missing."""
         for name in ("commitOffset", "suspendTimeoutMillis", "subVersion", "subscription"):
             fields = {each: value for each, value in PULL.items() if each != name}
             self.check(fields, 11)
 
     def test_learned_field_sets_are_bounded(self) -> None:
-        """They are bounded, whatever the order of names; those that were learned go on."""
+        """Their number is limited; learned ones remain."""
         names = list(SEND)
         for _ in names:
             names.append(names.pop(0))
@@ -215,7 +215,7 @@ class ReadTests(SynchronousTestCase):
         self.check({**SEND, "name0": "x"})
 
     def test_longer_form(self) -> None:
-        """Each code has shapes of its own."""
+        """Each code has its own field sets."""
         self.check({
             "producerGroup": "g", "topic": "T", "defaultTopic": "TBW102",
             "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1",

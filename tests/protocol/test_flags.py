@@ -1,4 +1,4 @@
-"""Tests of protocol/flags.py: each bit and id of the protocol is defined once."""
+"""Each bit and each id of the protocol is defined once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assigned(path: Path) -> list[str]:
 
 
 class OnceTests(SynchronousTestCase):
-    """protocol/flags.py."""
+    """The module protocol/flags.py."""
 
     def test_no_other_module_defines_a_flag(self) -> None:
         """A module that needs a flag imports it, under its name."""

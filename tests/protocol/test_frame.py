@@ -1,4 +1,4 @@
-"""Frames fed whole, byte by byte, with something behind them, and every way to break one."""
+"""Frames that arrive whole or byte by byte, with bytes after them, and every malformed one."""
 
 import struct
 
@@ -61,7 +61,7 @@ class LongFrameTests(SynchronousTestCase):
         return self.answer
 
     def test_what_is_behind_is_read(self) -> None:
-        """However it comes, the body is gone, nothing is kept of it, and the next frame is read."""
+        """The body is dropped however it arrives, and the next frame is read."""
         body = bytes(FRAME_SIZE_MAX)
         long = struct.pack(">iI", 4 + 2 + len(body), 2) + b"{}" + body
         stream = encode_frame(JSON, b"a", b"b") + long + long + encode_frame(ROCKETMQ, b"c", b"d")
@@ -81,14 +81,14 @@ class LongFrameTests(SynchronousTestCase):
         self.assertEqual((self.decoder.failure, self.decoder.pending_bytes), ("", 0))
 
     def test_who_does_not_want_it(self) -> None:
-        """The stream is broken then, as it is for who was not to be asked."""
+        """The stream is broken then, as for a caller that is not asked."""
         self.answer = False
         long = struct.pack(">iI", FRAME_SIZE_MAX + 1, 2) + b"{}"
         self.assertEqual(self.decoder.feed(long), [])
         self.assertIn("over the limit", self.decoder.failure)
 
     def test_what_is_no_frame_is_not_waited_for(self) -> None:
-        """Another protocol's bytes do not begin a frame of a gigabyte."""
+        """Bytes of another protocol do not begin a frame of a gigabyte."""
         for data in (b"GET / HT", struct.pack(">iI", LONG_FRAME_SIZE_MAX + 1, 2),
                      struct.pack(">iI", FRAME_SIZE_MAX + 1, LONG_FRAME_HEADER_SIZE_MAX + 1),
                      struct.pack(">iI", FRAME_SIZE_MAX + 1, 2 << 24)):
@@ -99,17 +99,17 @@ class LongFrameTests(SynchronousTestCase):
 
 
 class FrameDecoderTests(SynchronousTestCase):
-    """FrameDecoder."""
+    """The class FrameDecoder."""
 
     def test_bytes_that_come_at_once_give_their_frames(self) -> None:
-        """Bytes that come at once give their frames."""
+        """Bytes that arrive together give their frames."""
         for name, data, expected in FRAMES:
             decoder = FrameDecoder()
             self.assertEqual(decoder.feed(data), expected, msg=name)
             self.assertEqual((decoder.failure, decoder.pending_bytes), ("", 0), msg=name)
 
     def test_byte_by_byte(self) -> None:
-        """Bytes that come one at a time give the same frames, each with its last byte."""
+        """Single bytes give the same frames, each with its last byte."""
         for name, data, expected in FRAMES:
             decoder = FrameDecoder()
             got = [frame for i in range(len(data)) for frame in decoder.feed(data[i : i + 1])]
@@ -127,7 +127,7 @@ class FrameDecoderTests(SynchronousTestCase):
                 self.assertEqual(decoder.feed(following[cut:]), [(JSON, b"{}", b"body")], msg=name)
 
     def test_frames_before_a_broken_one_are_given_and_none_after(self) -> None:
-        """Each broken rule is named; what was whole before it is given, nothing after it."""
+        """The error names the rule; whole frames before it are returned."""
         good = encode_frame(JSON, b"{}", b"")
         for name, data, text in MALFORMED:
             decoder = FrameDecoder()
@@ -137,7 +137,7 @@ class FrameDecoderTests(SynchronousTestCase):
             self.assertEqual(decoder.pending_bytes, 0, msg=name)
 
     def test_malformed_byte_by_byte(self) -> None:
-        """A broken rule is found as soon as the first eight bytes are there."""
+        """A malformed frame is recognised by its first eight bytes."""
         for name, data, text in MALFORMED:
             decoder = FrameDecoder()
             for i in range(7):
@@ -159,7 +159,7 @@ class FrameDecoderTests(SynchronousTestCase):
 
     @given(frames, st.lists(st.integers(1, 30), min_size=1, max_size=20))
     def test_any_cut(self, expected: list[Frame], sizes: list[int]) -> None:
-        """However the stream is cut, the same frames come out."""
+        """The frames are the same, wherever the stream is cut."""
         data = b"".join(encode_frame(*frame) for frame in expected)
         decoder = FrameDecoder()
         got: list[Frame] = []
@@ -174,7 +174,7 @@ class FrameDecoderTests(SynchronousTestCase):
 
     @given(st.lists(st.binary(max_size=40), max_size=10))
     def test_any_bytes(self, pieces: list[bytes]) -> None:
-        """Bytes of any kind give frames that encode to a start of them, or a failure."""
+        """Any bytes give frames that encode to a beginning of them, or an error."""
         decoder = FrameDecoder()
         got = [frame for piece in pieces for frame in decoder.feed(piece)]
         data = b"".join(pieces)

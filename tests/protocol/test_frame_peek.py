@@ -1,4 +1,4 @@
-"""What can be told of a frame without reading its header."""
+"""The values of a frame that are found without decoding its header."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def sketched(header: bytes) -> Sketch:
 
 
 class SketchTests(SynchronousTestCase):
-    """sketch."""
+    """The function sketch."""
 
     def test_members_stand_before_extfields_or_behind_it(self) -> None:
-        """Members stand before extFields or behind it, as each client writes them."""
+        """Members may be before or after extFields, as clients write them."""
         java = b'{"code":310,%b,"flag":2,"language":"JAVA","opaque":7,"version":479}' % _LONG
         go = b'{"code":310,"language":"GO","version":1,"opaque":7,"flag":2,"remark":"",%b}' % _LONG
         cpp = b'{ "code" : 310, "extFields" : {}, "flag" : 2, "opaque" : "7" }'
@@ -30,7 +30,7 @@ class SketchTests(SynchronousTestCase):
             self.assertEqual(sketched(header), Sketch(310, 7, 2), msg=header[:40])
 
     def test_frames_of_ours_are_sketched_in_both_encodings(self) -> None:
-        """What we write, in both encodings."""
+        """These are frames that we write."""
         for serialize_type in (JSON, ROCKETMQ):
             [frame] = FrameDecoder().feed(encode_request(
                 11, 2**31 - 1, oneway=True, serialize_type=serialize_type,
@@ -40,14 +40,14 @@ class SketchTests(SynchronousTestCase):
         self.assertEqual(sketch((ROCKETMQ, long, b"")).opaque, -3)
 
     def test_an_unreadable_member_is_none(self) -> None:
-        """What cannot be seen is None; so is what cannot be told back."""
+        """A member that is not found, or cannot be returned, is None."""
         for header in (b"", b"x" * 5000, b'{"code":"x","opaque":null}', b'{"opaque":2147483648}',
                        b'{"opaque":1e3}', b'{"opaque":12345678901}'):
             self.assertEqual(sketched(header), Sketch(None, None, 0), msg=header[:30])
         self.assertEqual(sketch((ROCKETMQ, bytes(12), b"")), Sketch(None, None, 0))
 
     def test_a_text_that_looks_like_a_member_is_ignored(self) -> None:
-        """A text that looks like a member is none: its quotes are escaped."""
+        """Such a text has escaped quotes."""
         header = b'{"extFields":{"a":"\\"opaque\\":8,"},"opaque":7}'
         self.assertEqual(sketched(header).opaque, 7)
 

@@ -1,4 +1,4 @@
-"""What a header class takes: text for numbers, numbers for text, and what it refuses."""
+"""The values that a header class accepts: texts for numbers, and the reverse; and refusals."""
 
 import json
 from json.encoder import encode_basestring
@@ -34,7 +34,7 @@ from twistmq.protocol.json_text import request_frame
 
 
 class Sample(CommandHeader):
-    """One field of every kind."""
+    """A header with a field of every kind."""
 
     topic_name: str
     queue_id: Int32
@@ -47,13 +47,13 @@ class Sample(CommandHeader):
 
 
 class HotSample(Sample):
-    """The same, read all the time."""
+    """The same header as a class that is decoded often."""
 
     is_hot = True
 
 
 class Odd(CommandHeader):
-    """A field of another than the plain kinds."""
+    """A header with a field of another kind."""
 
     literal: Literal["A", "B"]
 
@@ -131,14 +131,14 @@ def pairs(fields: dict[str, str]) -> bytes:
 
 
 def plan_of(header_type: type[CommandHeader]) -> FieldPlan:
-    """The plan of a class that has one."""
+    """Return the plan of a class that has one."""
     plan = field_plan(header_type)
     assert plan is not None
     return plan
 
 
 class DecodeFieldsTests(SynchronousTestCase):
-    """decode_fields."""
+    """The function decode_fields."""
 
     def test_both_encodings(self) -> None:
         """The same fields give the same header in JSON and in binary."""
@@ -146,7 +146,7 @@ class DecodeFieldsTests(SynchronousTestCase):
         self.assertEqual(decode_fields(ROCKETMQ, pairs(GOOD), Sample), SAMPLE)
 
     def test_types_that_other_languages_send_are_accepted(self) -> None:
-        """What clients of other languages send instead of text is understood."""
+        """Clients of other languages send such types in place of texts."""
         for name, fields, changes in TAKEN:
             got = decode_fields(JSON, json.dumps({**GOOD, **fields}).encode(), Sample)
             self.assertEqual(got, msgspec.structs.replace(SAMPLE, **changes), msg=name)
@@ -160,7 +160,7 @@ class DecodeFieldsTests(SynchronousTestCase):
                 self.assertIn(f"`{name}`", str(error))
 
     def test_a_value_of_the_wrong_type_is_refused_with_the_headers_name(self) -> None:
-        """A value of the wrong type is refused with the header's name."""
+        """The error has the name of the header."""
         for name, fields in REFUSED:
             data = json.dumps({**GOOD, **fields}).encode()
             with self.assertRaises(HeaderError, msg=name) as caught:
@@ -168,7 +168,7 @@ class DecodeFieldsTests(SynchronousTestCase):
             self.assertIn("Sample", str(caught.exception), msg=name)
 
     def test_integers_in_binary(self) -> None:
-        """What is and is not an integer does not depend on the encoding."""
+        """The accepted integers are the same in both encodings."""
         for text in ("+5", "005", "5"):
             header = decode_fields(ROCKETMQ, pairs({**GOOD, "queueId": text}), Sample)
             self.assertEqual(header.queue_id, 5, msg=text)
@@ -193,7 +193,7 @@ class DecodeFieldsTests(SynchronousTestCase):
             self.assertEqual(header, header_type("T", 4, -1, True))
 
     def test_no_fields(self) -> None:
-        """What is no object at all is refused by every reader, also where no field is wanted."""
+        """A value that is no object is refused by every reader, even if no field is needed."""
         for name, data in NO_FIELDS:
             with self.assertRaises(HeaderError, msg=name):
                 decode_fields(JSON, data, Sample)
@@ -204,13 +204,13 @@ class DecodeFieldsTests(SynchronousTestCase):
                 read_ext_fields(JSON, data)
 
     def test_no_extfields_and_null_for_them(self) -> None:
-        """No extFields, and null for them, are no fields."""
+        """Missing extFields, and null, are no fields."""
         for data in (b"", b"null", b"{}"):
             self.assertEqual(decode_fields(JSON, data, EmptyHeader), EmptyHeader())
             self.assertEqual(read_ext_fields(JSON, data), {})
 
     def test_text_of_fields(self) -> None:
-        """read_ext_fields shows each value as the text a signature is made of."""
+        """read_ext_fields returns each value as the text that is signed."""
         data = b'{"a":"x","b":4,"c":true,"d":null,"e":false,"f":{"g":1}}'
         self.assertEqual(read_ext_fields(JSON, data),
                          {"a": "x", "b": "4", "c": "true", "e": "false", "f": '{"g":1}'})
@@ -218,12 +218,12 @@ class DecodeFieldsTests(SynchronousTestCase):
         self.assertRaises(HeaderError, read_ext_fields, ROCKETMQ, b"\0")
 
     def test_a_header_is_written_as_text(self) -> None:
-        """A header is written as text, without what is None."""
+        """Fields with None are left out."""
         self.assertEqual(ext_fields_of(SAMPLE), {**GOOD, "perm": "6"})
 
     @given(st.dictionaries(names, values, max_size=8))
     def test_any_values(self, fields: dict[str, Any]) -> None:
-        """Any JSON under the right names is read or is a HeaderError, nothing else."""
+        """Any JSON with the right names is read or raises HeaderError."""
         try:
             header = decode_fields(JSON, json.dumps({**GOOD, **fields}).encode(), Sample)
         except HeaderError:
@@ -251,7 +251,7 @@ class DecodeFieldsTests(SynchronousTestCase):
                                  msgspec.convert(parse_pairs(data), Sample, strict=False), text)
 
     def test_short_way_taken(self) -> None:
-        """What clients write is read the short way, whatever the script of its text."""
+        """The headers of clients are decoded by the fast path, in any script."""
         for fields in ({}, {"clientID": "Grün", "count": "-7", "batch": "false", "x": "ü"}):
             data = pairs({**GOOD, **fields})
             values = plain_values(data, plan_of(Sample))
@@ -261,7 +261,7 @@ class DecodeFieldsTests(SynchronousTestCase):
 
     @given(st.binary(max_size=60))
     def test_any_bytes(self, data: bytes) -> None:
-        """So are any bytes, in both encodings."""
+        """Any bytes are read or raise HeaderError in both encodings."""
         for kind in (JSON, ROCKETMQ):
             for header_type in (Sample, EmptyHeader):
                 try:
@@ -278,7 +278,7 @@ class TemplateTests(SynchronousTestCase):
     def test_a_template_writes_the_bytes_of_the_header(
         self, topic: str, properties: str, number: int, most: int | None, body: bytes
     ) -> None:
-        """Of any texts, with signs of formats among them, and with fields left out."""
+        """Any texts are possible, even with format characters or missing fields."""
         def header(queue_id: int, born: int, text: str) -> SendMessageRequestHeaderV2:
             return SendMessageRequestHeaderV2(
                 "100%s" + topic, topic, "%(b)s", 4, queue_id, 1, born, 0, text, batch=True,

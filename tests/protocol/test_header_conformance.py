@@ -1,4 +1,4 @@
-"""One table of what a field of a request's header may hold, run through every reader of headers.
+"""One table of values for a field of a request's header is used with every reader of headers.
 
 The table is in ``header_rows.py``. The fast readers may change the speed and never the answer.
 """
@@ -32,7 +32,7 @@ from twistmq.protocol.request_reader import RequestReader, SignedRequestReader
 
 
 class Cold(CommandHeader):
-    """A header that is read in two steps."""
+    """A header that is decoded in two steps."""
 
     text: str
     other: str
@@ -44,13 +44,13 @@ class Cold(CommandHeader):
 
 
 class Hot(Cold):
-    """The same header, read in one pass."""
+    """The same header, decoded in one pass."""
 
     is_hot = True
 
 
 def json_frame(row: Row, *, code_first: bool) -> Frame:
-    """A signed request with the row's field, and those that have to be there."""
+    """Return a signed request with the field of the row and the required fields."""
     pairs = {"AccessKey": '"k"', "text": '"t"', "other": '"o"', row.field: row.value,
              "Signature": '"s"'}
     fields = ",".join(f'"{name}":{value}' for name, value in pairs.items() if value != ABSENT)
@@ -101,7 +101,7 @@ def read_signed(
 
 
 def plain_row(row: Row) -> Row:
-    """The row with a value that any reader reads."""
+    """Return the row with a value that every reader accepts."""
     return row if row.value == ABSENT else row._replace(value=PLAIN[row.field])
 
 
@@ -115,7 +115,7 @@ class ConformanceTests(SynchronousTestCase):
             return REFUSED
 
     def test_readers_of_json_agree(self) -> None:
-        """Each reader of JSON makes the same of each row, wherever the code stands."""
+        """Each reader of JSON gives the same result for each row, wherever the code is."""
         wrong: list[Any] = []
         counts: Counter[bool] = Counter()
         for row in ROWS:
@@ -150,7 +150,7 @@ class ConformanceTests(SynchronousTestCase):
         self.assertGreater(counts[True], 15)
 
     def test_readers_of_a_commands_own_fields_agree(self) -> None:
-        """Each reader of JSON makes the same of each row, and of the rest of the command."""
+        """This includes the other members of the command."""
         wrong: list[Any] = []
         plain = own_frame(Row("unknown", ABSENT, None), code_first=True)
         signed = SignedRequestReader({CODE: Hot})
@@ -189,7 +189,7 @@ class ConformanceTests(SynchronousTestCase):
         return found
 
     def test_of_a_name_that_comes_twice_the_last_counts(self) -> None:
-        """Readers take the last of two fields with one name, as a map does."""
+        """Readers use the last of two fields with one name, as a map does."""
         rest = '"flag":0,"language":"JAVA","opaque":7,"version":479'
         fields = '"text":"a","other":"o","number":"1","text":"b"'
         frame = JSON, f'{{"code":{CODE},"extFields":{{{fields}}},{rest}}}'.encode(), b""

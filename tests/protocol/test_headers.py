@@ -1,4 +1,4 @@
-"""Every header class: which codes have one, and that each survives both encodings."""
+"""Every header class: its code, and its form in both encodings."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ CPP_SEND = {
 
 
 def strategy_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
-    """Values of one field's type."""
+    """Return a strategy for the values of a field's type."""
     match kind:
         case msgspec.inspect.IntType():
             return st.integers(kind.ge, kind.le)
@@ -60,7 +60,7 @@ def strategy_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
 
 
 def headers_of(header_type: type[CommandHeader]) -> st.SearchStrategy[CommandHeader]:
-    """Headers of a class, derived from it."""
+    """Return a strategy for the headers of a class."""
     info = msgspec.inspect.type_info(header_type)
     assert isinstance(info, msgspec.inspect.StructType)
     return st.builds(
@@ -72,15 +72,15 @@ any_header = st.sampled_from(CLASSES).flatmap(headers_of)
 
 
 class HeaderTableTests(SynchronousTestCase):
-    """HEADERS."""
+    """The table HEADERS."""
 
     def test_every_code_has_its_row(self) -> None:
-        """Each code clients, servers and tools use has a row, and there is no other."""
+        """Each code that clients, servers and tools use has a row, and no other code has one."""
         self.assertEqual(JAVA_AND_GO & SERVERS_AND_TOOLS, set())
         self.assertEqual({int(code) for code in HEADERS}, JAVA_AND_GO | SERVERS_AND_TOOLS)
 
     def test_wire_names_are_unique(self) -> None:
-        """No class gives two fields one name."""
+        """No class has two fields with one name."""
         for each in CLASSES:
             names = [field.encode_name for field in msgspec.structs.fields(each)]
             self.assertEqual(len(names), len(set(names)), msg=each.__name__)
@@ -94,7 +94,7 @@ class HeaderTableTests(SynchronousTestCase):
                                     msg=f"{code}: {each.__name__}")
 
     def test_missing_fields(self) -> None:
-        """Each required field of each class is refused when it is missing, by its wire name."""
+        """The error has the wire name of the missing field."""
         for each in CLASSES:
             fields = msgspec.structs.fields(each)
             required = [field.encode_name for field in fields if field.required]
@@ -112,7 +112,7 @@ class HeaderTableTests(SynchronousTestCase):
     @settings(max_examples=examples(500))
     @given(any_header, st.sampled_from([JSON, ROCKETMQ]))
     def test_request_round_trip(self, header: CommandHeader, kind: int) -> None:
-        """Every header comes back from a request as it went, in both encodings."""
+        """Every header in a request is equal after encoding and decoding, in both encodings."""
         data = encode_request(RequestCode.SEND_MESSAGE, 1, header, serialize_type=kind)
         (frame,) = FrameDecoder().feed(data)
         self.assertEqual(decode_command(frame).header(type(header)), header)
@@ -120,7 +120,7 @@ class HeaderTableTests(SynchronousTestCase):
     @settings(max_examples=examples(300))
     @given(any_header)
     def test_reply_round_trip(self, header: CommandHeader) -> None:
-        """And from a reply."""
+        """This is so for replies as well."""
         (frame,) = FrameDecoder().feed(encode_reply(0, 1, header, b"", None))
         self.assertEqual(decode_command(frame).header(type(header)), header)
 
@@ -150,7 +150,7 @@ class HeaderTableTests(SynchronousTestCase):
 
 
 class SendHeaderTests(SynchronousTestCase):
-    """The two forms of a send's header."""
+    """The two forms of the header of a send."""
 
     def test_same_attributes(self) -> None:
         """A handler that reads one form reads the other."""
@@ -159,7 +159,7 @@ class SendHeaderTests(SynchronousTestCase):
         self.assertEqual(sorted(one), sorted(two))
 
     def test_each_letter_stands_for_its_field(self) -> None:
-        """Each letter means what the notes say."""
+        """Each letter has the meaning of the notes."""
         names = {field.encode_name: field.name
                  for field in msgspec.structs.fields(SendMessageRequestHeaderV2)}
         self.assertEqual(names, {
@@ -170,7 +170,7 @@ class SendHeaderTests(SynchronousTestCase):
         })
 
     def test_integers_of_the_cpp_client(self) -> None:
-        """Integers among the text are read, and what that client leaves out is None."""
+        """Integers are read; fields that the client leaves out are None."""
         header = decode_fields(JSON, json.dumps(CPP_SEND).encode(), SendMessageRequestHeaderV2)
         self.assertEqual(
             header,

@@ -1,4 +1,4 @@
-"""Apache's JSON: what the reader takes, what it refuses, and the writer's bytes.
+"""Apache's JSON: the reader's input and errors, and the writer's bytes.
 
 The captured cases are what Apache's own classes write: tests/golden/json/Dialect.java.
 """
@@ -136,7 +136,7 @@ def seconds_of(read: Callable[[bytes], object], data: bytes) -> float:
 
 
 def golden() -> dict[str, bytes]:
-    """The captured cases: what Apache wrote, by name."""
+    """Return the captured texts of Apache's, by name."""
     rows = [line.split("\t") for line in GOLDEN.read_text().splitlines()]
     return {name: base64.b64decode(value) for name, value in rows}
 
@@ -145,7 +145,7 @@ class CollisionTests(SynchronousTestCase):
     """Keys that hash alike, as numbers, cost no more than others."""
 
     def test_multiples_of_the_period_of_pythons_hash(self) -> None:
-        """Multiples of the period of Python's hash."""
+        """Return multiples of the period of Python's hash."""
         def table(step: int) -> bytes:
             return b"{%b}" % b",".join(b"%d:1" % (10**19 + key * step) for key in range(12_000))
         self.assertLess(seconds_of(decode, table(HASH_PERIOD)), 8 * seconds_of(decode, table(1)))
@@ -162,10 +162,10 @@ class CollisionTests(SynchronousTestCase):
 
 
 class QuoteKeysTests(SynchronousTestCase):
-    """quote_keys, decode_key."""
+    """The functions quote_keys and decode_key."""
 
     def restored(self, value: Any) -> Any:
-        """What was read, with the keys that plain JSON can have, and with objects."""
+        """Return the value with the keys that plain JSON can have, and with objects."""
         if isinstance(value, dict):
             return {self.key(key): self.restored(member) for key, member in value.items()}
         return [self.restored(member) for member in value] if isinstance(value, list) else value
@@ -176,7 +176,7 @@ class QuoteKeysTests(SynchronousTestCase):
         return key if isinstance(key, ObjectKey) else str(key)
 
     def test_as_the_reader(self) -> None:
-        """What Apache writes, on one line and on many, is read as it is without the short cut."""
+        """Apache's texts in both layouts are read as by the slow path."""
         for name, data in golden().items():
             if name not in NOT_JSON and not name.startswith(ODD_KEYS):
                 self.assertEqual(self.restored(msgspec.json.decode(quote_keys(data))),
@@ -185,7 +185,7 @@ class QuoteKeysTests(SynchronousTestCase):
     @settings(max_examples=examples(100))
     @given(any_value)
     def test_any_value(self, value: Any) -> None:
-        """What the writer writes is plain JSON then, and the same value."""
+        """The text of the writer becomes plain JSON with the same value."""
         texts = quote_keys(encode(value, quote_int_keys=False))
         pretty = quote_keys(encode_pretty(value))
         for data in (texts, pretty):
@@ -197,7 +197,7 @@ class QuoteKeysTests(SynchronousTestCase):
             self.assertRaises(JsonDialectError, decode_key, key)
 
     def test_ten_times_the_input_takes_no_hundred_times_as_long(self) -> None:
-        """Ten times the input takes no hundred times as long, whatever the input is."""
+        """This is so whatever the input is."""
         for head, unit in ((b"", b"{"), (b"", b",{"), (b'"', b'\\"'), (b',{"', b'\\"'),
                            (b"", b'{"'), (b"", b",{a"), (b",{", b"1,"), (b"{", b" "),
                            (b",{", b'"{"'), (b"{1", b"1"), (b"{1", b" "), (b"", b"{1:")):
@@ -207,17 +207,17 @@ class QuoteKeysTests(SynchronousTestCase):
 
 
 class DecodeTests(SynchronousTestCase):
-    """decode."""
+    """The function decode."""
 
     def test_each_liberty_of_the_dialect_reads_as_in_fastjson(self) -> None:
-        """Each liberty of the dialect is taken as fastjson takes it."""
+        """Each liberty of the dialect is read as fastjson does it."""
         for name, text, value in READ:
             got = decode(text.encode())
             self.assertEqual(got, value, msg=name)
             self.assertEqual(repr(got), repr(value), msg=name)
 
     def test_other_input_is_refused_with_reason_and_place(self) -> None:
-        """Anything else is refused with a text that says what and where."""
+        """Other texts are refused with the reason and the position."""
         for name, data, part in REFUSED:
             error = self.assertRaises(JsonDialectError, decode, data)
             self.assertIn(part, str(error), msg=name)
@@ -228,14 +228,14 @@ class DecodeTests(SynchronousTestCase):
         self.assertLess(len(str(error)), 100)
 
     def test_ten_times_the_input_takes_no_hundred_times_as_long(self) -> None:
-        """Ten times the input takes no hundred times as long, whatever the input is."""
+        """This is so whatever the input is."""
         for unit in (b"{0:[]},", b"'a\\n\\u00e9',", b"{{a:1}:2},", b"12,", b" ", b"'"):
             small, large = (seconds_of(decode, b"[" + unit * size) for size in (1_000, 10_000))
             self.assertLess(large, 40 * small, msg=str(unit))
 
     @given(st.text("{}[]:,'\"\\ux0123e-. abtrufalsn\n", max_size=40) | st.text(max_size=20))
     def test_any_text(self, text: str) -> None:
-        """Any text is read or refused with JsonDialectError; what is read can be written."""
+        """Any text is read or raises JsonDialectError; a value that is read can be written."""
         try:
             value = decode(text.encode("utf-8", "replace"))
         except JsonDialectError:
@@ -245,7 +245,7 @@ class DecodeTests(SynchronousTestCase):
 
     @given(st.binary(max_size=40))
     def test_any_bytes(self, data: bytes) -> None:
-        """So are any bytes."""
+        """Any bytes are read or refused as well."""
         try:
             decode(data)
         except JsonDialectError:
@@ -253,7 +253,7 @@ class DecodeTests(SynchronousTestCase):
 
 
 class EncodeTests(SynchronousTestCase):
-    """encode and encode_pretty."""
+    """The functions encode and encode_pretty."""
 
     def test_as_apache(self) -> None:
         """Every captured value, read and written again in its form, is the same bytes."""
@@ -272,7 +272,7 @@ class EncodeTests(SynchronousTestCase):
             self.assertEqual(written, data, msg=name)
 
     def test_three_forms(self) -> None:
-        """Bare keys, quoted keys, and lines."""
+        """The forms have bare keys, quoted keys, and lines."""
         value = {"T@G": {0: 505, 1: [2]}, "e": {}, "o": {KEY: 2**53}}
         self.assertEqual(
             encode(value, quote_int_keys=False),
@@ -290,7 +290,7 @@ class EncodeTests(SynchronousTestCase):
         )
 
     def test_a_struct_is_written_by_wire_name(self) -> None:
-        """A Struct is written by wire name, in order, without what is None, also as a key."""
+        """Fields are in order, without None; a struct may also be a key."""
         class Place(msgspec.Struct, rename="camel", frozen=True):
             topic: str
             broker_name: str | None = None
@@ -310,7 +310,7 @@ class EncodeTests(SynchronousTestCase):
                          b'[[1,2,3],["a","b"],"a value"]')
 
     def test_sets_of_names(self) -> None:
-        """Plain ones are joined, and are what they are one by one; long ones come in any order."""
+        """The encoded names are the same as one by one; long ones may be in any order."""
         for names in ({"b", "a"}, {"a", 'q"', "\n"}, {"\u4f60", "/"}, {"", "a"}, {""}, set()):
             expected = b"[" + b",".join([encode(each, quote_int_keys=False)
                                          for each in sorted(names)]) + b"]"
@@ -322,13 +322,13 @@ class EncodeTests(SynchronousTestCase):
         self.assertEqual(set(decode(encode(many, quote_int_keys=False))), many)
 
     def test_no_json_form(self) -> None:
-        """A value without a JSON form is our own mistake and says its type."""
+        """The error has the type of the value."""
         for value in (b"bytes", object(), [1, {"a": b""}], {b"a": 1}):
             error = self.assertRaises(TypeError, encode, value, quote_int_keys=False)
             self.assertIn("has no JSON form", str(error))
 
     def test_no_number(self) -> None:
-        """What is no number is null, as Java writes it."""
+        """A value that is no number becomes null, as in Java."""
         self.assertEqual(encode([float("nan"), float("inf")], quote_int_keys=False),
                          b"[null,null]")
 
@@ -339,14 +339,14 @@ class EncodeTests(SynchronousTestCase):
     @settings(max_examples=examples(100))
     @given(any_value)
     def test_round_trip(self, value: Any) -> None:
-        """What is written with bare keys, on one line or many, is read as it was."""
+        """A text with bare keys is read again with the same value, in both layouts."""
         for data in (encode(value, quote_int_keys=False), encode_pretty(value)):
             self.assertEqual(repr(decode(data)), repr(value))
 
     @settings(max_examples=examples(100))
     @given(any_value)
     def test_standard_is_json(self, value: Any) -> None:
-        """What is written with quoted keys is plain JSON in ASCII."""
+        """A text with quoted keys is plain JSON in ASCII."""
         data = encode(value, quote_int_keys=True)
         json.loads(data)
         self.assertTrue(data.isascii())

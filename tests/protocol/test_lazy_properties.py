@@ -1,4 +1,4 @@
-"""Properties that are found as they are asked for."""
+"""Properties that are found when they are requested."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def record(properties: str) -> bytes:
 
 
 class LazyPropertiesTests(SynchronousTestCase):
-    """They are what splitting all of them gives."""
+    """They have the same values as a split of all properties."""
 
     def test_same_as_split(self) -> None:
-        """Whatever is asked for, in any order, of texts put together at random."""
+        """Random texts are read with requests in random order."""
         dice = random.Random(20)
         for _ in range(500):
             text = properties_text(
@@ -47,7 +47,7 @@ class LazyPropertiesTests(SynchronousTestCase):
             self.assertEqual(dict(found.items()), wanted)  # type: ignore[call-overload]
 
     def test_lazy_properties_are_a_complete_mapping(self) -> None:
-        """It is one, with all that a mapping has."""
+        """They have all methods of a mapping."""
         found = LazyProperties("a\x011\x02b\x012\x02")
         self.assertIsInstance(found, Mapping)
         self.assertEqual((found["a"], "b" in found, 5 in found, len(found)), ("1", True, False, 2))
@@ -57,14 +57,14 @@ class LazyPropertiesTests(SynchronousTestCase):
         self.assertIsNone(found.get("c"))
 
     def test_many_names(self) -> None:
-        """What is remembered of names has a bound; asking for thousands changes no answer."""
+        """The number of remembered names is limited; more requests change no answer."""
         text = "n3000\x01yes\x02"
         for number in range(3001):
             self.assertEqual(LazyProperties(text).get(f"n{number}"),
                              "yes" if number == 3000 else None)
 
     def test_a_record_whose_lengths_do_not_add_up(self) -> None:
-        """A record whose lengths do not add up."""
+        """The lengths of a record do not fit together."""
         data = record("a\x011\x02")
         for wrong in (b"", data[:-1], data + b"\0", data[:50]):
             self.assertRaises(StoreDamaged, properties_text, wrong)

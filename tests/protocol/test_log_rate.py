@@ -1,4 +1,4 @@
-"""How many lines of a kind are written."""
+"""The number of log lines of a kind."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from twistmq.protocol.log_rate import LimitedLines, LimitedLog, LineRate, Outage
 
 
 class LineRateTests(SynchronousTestCase):
-    """A few a minute, then their number."""
+    """A few lines a minute are written, and then the number of the omitted ones."""
 
     def test_the_first_are_written(self) -> None:
-        """The first are written, the others counted; the next minute's first says how many."""
+        """The first lines are written; the first one of the next minute has the omitted number."""
         rate = LineRate(3)
         self.assertEqual([rate.left_out(1_000_000 + number) for number in range(1000)],
                          [0] * 3 + [None] * 997)
@@ -20,7 +20,7 @@ class LineRateTests(SynchronousTestCase):
         self.assertEqual(rate.left_out(1_060_001), 0)
 
     def test_lines_that_are_seldom_are_all_written(self) -> None:
-        """Lines that are seldom are all written, also when the clock goes back."""
+        """Rare lines are all written, also if the clock goes back."""
         rate = LineRate(1)
         for now_ms in (10**12, 10**12 + 60_000, 10**12 + 120_000, 10**12):
             self.assertEqual(rate.left_out(now_ms), 0)
@@ -30,7 +30,7 @@ class LimitedLinesTests(SynchronousTestCase):
     """Lines of one kind, for a logger of Python's ``logging``."""
 
     def test_the_next_minute_tells_how_many_lines_were_left_out(self) -> None:
-        """Only once; the values are passed on, so that a handler formats them."""
+        """The number is in one line; the values are passed to the handler for formatting."""
         written: list[tuple[object, ...]] = []
         lines = LimitedLines(lambda *values: written.append(values), 2)
         for now_ms in (0.5, 1.5, 2.5, 3.5, 60_001.5, 60_002.5):
@@ -42,7 +42,7 @@ class LimitedLinesTests(SynchronousTestCase):
 
 
 class LimitedLogTests(SynchronousTestCase):
-    """Lines of a logger, each kind at a rate of its own."""
+    """The lines of a logger, with a rate for each kind."""
 
     def test_faults_and_events(self) -> None:
         """Ten faults of a kind are written of a minute, and a hundred events."""
@@ -73,10 +73,10 @@ class LimitedLogTests(SynchronousTestCase):
 
 
 class OutageTests(SynchronousTestCase):
-    """One line for each time that something begins to fail."""
+    """One line is written for each time at which something begins to fail."""
 
     def test_begins_once(self) -> None:
-        """And once more when it had not failed between."""
+        """Another one is written if it succeeded in between."""
         outage = Outage()
         self.assertEqual([outage.begins() for _ in range(3)], [True, False, False])
         outage.ends()

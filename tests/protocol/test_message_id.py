@@ -22,32 +22,32 @@ OFFSET_CASES = [
 
 
 def _ms(year: int, month: int, day: int = 1) -> int:
-    """Milliseconds of a day's start in UTC."""
+    """Return the milliseconds of a day's start in UTC."""
     return int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1000
 
 
 class OffsetIdTests(SynchronousTestCase):
-    """The id that names a place."""
+    """The id that contains an address and an offset."""
 
     def test_known_ids(self) -> None:
-        """IPv4 and IPv6 ids, both ways."""
+        """IPv4 and IPv6 ids are encoded and decoded."""
         for ip, port, offset, text in OFFSET_CASES:
             self.assertEqual(offset_message_id(host_bytes(ip, port), offset), text)
             self.assertEqual(parse_offset_message_id(text), (ip, port, offset))
 
     def test_reads_lower_case(self) -> None:
-        """Clients print either case."""
+        """Clients print both cases."""
         text = OFFSET_CASES[0][3].lower()
         self.assertEqual(parse_offset_message_id(text)[2], 240721)
 
     def test_refuses_what_is_no_id(self) -> None:
-        """Wrong length, wrong digits, blanks among the digits."""
+        """The length or the digits are wrong, or there are blanks."""
         for text in ("", "0A", "G" * 32, "0A00593B 00002A9F000000000003AC5", "0" * 34, "é" * 32):
             self.assertRaises(MessageIllegal, parse_offset_message_id, text)
 
 
 class UniqueIdTests(SynchronousTestCase):
-    """The id that names a message."""
+    """The id of a message."""
 
     def test_address_pid_loader_hash(self) -> None:
         """Address, pid, loader hash, ms of the month, counter."""
@@ -81,5 +81,5 @@ class UniqueIdTests(SynchronousTestCase):
         self.assertEqual(made[20:28], f"{30 * 86400000 & 0xFFFFFFFF:08X}")
 
     def test_ipv6_is_longer(self) -> None:
-        """An IPv6 address makes 56 digits."""
+        """An IPv6 address gives 56 digits."""
         self.assertEqual(len(UniqueIdMaker(bytes(16), 1).make(_ms(2026, 5))), 56)

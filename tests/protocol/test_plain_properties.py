@@ -1,4 +1,4 @@
-"""Properties that are looked through as bytes: keys and tag are those of the properties parsed."""
+"""Properties that are scanned as bytes: keys and tag are the same as those of a parser."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ PIECES = [*map("\x01".join, product(NAMES, VALUES)), "", "\x01", "UNIQ_KEY", "\0
 
 
 def is_plain(text: str) -> bool:
-    """Whether each pair is whole, each name comes once, and nothing is asked for."""
+    """Whether each pair is whole, each name occurs once, and no name is special."""
     fields = parse_properties(text)
     return (text.isascii() and pair_count(text) == len(fields) and "UNIQ_KEY" in fields
             and ASKING.isdisjoint(fields) and not any("\0" in name for name in fields))
 
 
 class KeysTests(SynchronousTestCase):
-    """plain_keys."""
+    """The function plain_keys."""
 
     def test_a_usual_message(self) -> None:
-        """With the last separator, and without it."""
+        """The last separator may be missing."""
         text = "KEYS\x01k1 k2\x02UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01red\x02own\x011"
         for each in (text, f"{text}\x02"):
             self.assertEqual(plain_keys(each.encode(), each, ASKING),
                              (["U", "k1", "k2"], tags_code("red")))
 
     def test_what_is_asked_for_is_not_plain(self) -> None:
-        """Nor is a message without a unique key, or without any properties."""
+        """A message without a unique key or without properties is not plain either."""
         for text in ("UNIQ_KEY\x01U\x02DELAY\x013\x02", "KEYS\x01k\x02", "",
                      "UNIQ_KEY\x01U\x02UNIQ_KEY\x01V\x02", "UNIQ_KEY\x01U\x02a\x011\x02a\x012\x02"):
             self.assertEqual(plain_keys(text.encode(), text, ASKING), (None, 0))
 
     def test_any_properties(self) -> None:
-        """Those that are plain, and no others, have their keys and the tag's code."""
+        """Plain properties, and no others, give their keys and the code of the tag."""
         for first, second in product(PIECES, PIECES):
             for pieces in ((first, second), (first, "UNIQ_KEY\x01U", second, "")):
                 text = "\x02".join(pieces)

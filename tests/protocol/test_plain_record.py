@@ -1,4 +1,4 @@
-"""Records of the usual form, found without being decoded."""
+"""Records of the usual form, found without a decode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(
     body: bytes, topic: str = "T", properties: str = "a\x01b\x02", is_v6: bool = False,
     sys_flag: int = 0, offset: int = 5,
 ) -> bytes:
-    """A record as a broker stores it."""
+    """Return a record as a broker stores it."""
     made = MessageRecord(topic, 1, body, properties, 10**12, HOSTS[is_v6], HOSTS[False], [],
                          sys_flag=sys_flag)
     made.queue_offset = offset
@@ -36,7 +36,7 @@ def record(
 
 
 def fields(message: StoredMessage) -> list[object]:
-    """The fields of a record."""
+    """Return the fields of a record."""
     return [value for name in FIELDS if not callable(value := getattr(message, name))]
 
 
@@ -57,10 +57,10 @@ def cut_records(data: bytes) -> list[StoredMessage | bytes]:
 
 
 class PlainRecordTests(SynchronousTestCase):
-    """Bytes of a pull's answer."""
+    """The bytes in the answer to a pull."""
 
     def test_a_plain_record_is_found_without_being_decoded(self) -> None:
-        """Where it and its body end, its body and its offset."""
+        """Its end, the end of its body, the body and the offset are found."""
         data = record(b"one") + record(b"", offset=6)
         body_end, end = plain_record(data, 0)
         self.assertEqual((data[body_end - 3:body_end], end), (b"one", len(record(b"one"))))
@@ -69,21 +69,21 @@ class PlainRecordTests(SynchronousTestCase):
         self.assertEqual((queue_offset_of(data), queue_offset_of(data, end)), (5, 6))
 
     def test_records_of_other_forms_are_decoded(self) -> None:
-        """Those whose bodies are not what a program sees, of V2, and of IPv6."""
+        """Records with encoded bodies, of V2, and with IPv6 addresses are decoded."""
         for data in (record(b"x", sys_flag=SYS_COMPRESSED), record(b"x", is_v6=True),
                      record(b"x", sys_flag=SYS_INNER_BATCH | SYS_NEED_UNWRAP),
                      record(b"x", topic="t" * 128)):
             self.assertEqual(plain_record(data, 0), (0, 0))
 
     def test_a_body_whose_crc_differs_is_refused(self) -> None:
-        """Before anything asks for it."""
+        """It is refused before any field is used."""
         data = bytearray(record(b"one") + record(b"two"))
         data[-len(record(b"two")) + 88] ^= 1
         error = self.assertRaises(StoreDamaged, cut_records, bytes(data))
         self.assertIn(f"byte {len(record(b'one'))}: the body's CRC", str(error))
 
     def test_lengths_that_do_not_add_up_are_refused(self) -> None:
-        """Those of the body, the topic and the properties, each one too large and too small."""
+        """The lengths of body, topic and properties are too large or too small."""
         data = record(b"one", topic="TT")
         for place in (87, 91, 95):
             for change in (-1, 1):
@@ -98,7 +98,7 @@ class PlainRecordTests(SynchronousTestCase):
     def test_they_are_read_as_whole_ones(
         self, rows: list[tuple[bytes, str, str, bool]], place: int, value: int
     ) -> None:
-        """The same fields, and the same errors of bytes that are wrong or missing."""
+        """They have the same fields, and the same errors for wrong or missing bytes."""
         whole = b"".join(record(*row) for row in rows)
         damaged = bytearray(whole)
         if whole:

@@ -1,4 +1,4 @@
-"""Property strings and the hashes of the hot path."""
+"""Property texts, and the hashes that are computed for every message."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +50,7 @@ HASH_CASES = [
 
 
 def _reference_hash(text: str) -> int:
-    """Hash as the definition says, without any shortcut."""
+    """Return the hash by its definition."""
     code = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(data), 2):
@@ -59,7 +59,7 @@ def _reference_hash(text: str) -> int:
 
 
 class PropertiesTests(SynchronousTestCase):
-    """Parsing and formatting of property strings."""
+    """The parser and the formatter of property texts."""
 
     def test_parses_as_apache_does(self) -> None:
         """Empty names and values are dropped, the last separator is optional."""
@@ -67,12 +67,12 @@ class PropertiesTests(SynchronousTestCase):
             self.assertEqual(parse_properties(text), expected, msg=repr(text))
 
     def test_closes_every_pair(self) -> None:
-        """The formatted string ends in a separator, as a 5.x client's does."""
+        """The text ends with a separator, as that of a 5.x client does."""
         self.assertEqual(format_properties({"a": "1", "b": "2"}), "a\x011\x02b\x012\x02")
 
     @given(st.text("ab\x01\x02"))
     def test_picks_what_it_parses(self, text: str) -> None:
-        """Some names are found with the values that splitting all gives, in whatever text."""
+        """In any text the values of some names are the same as those of a full parse."""
         names = ("a", "b", "ab", "ba")
         parsed, picked = parse_properties(text), pick_properties(text, pick_marks(names))
         for name in names:
@@ -84,20 +84,20 @@ class PropertiesTests(SynchronousTestCase):
         self.assertEqual(parse_properties(format_properties(values)), values)
 
     def test_lists_index_keys_in_order(self) -> None:
-        """UNIQ_KEY comes first, empty keys between blanks are no keys."""
+        """UNIQ_KEY comes first; empty keys between blanks are ignored."""
         found = index_keys({"KEYS": "k1  k2 ", "UNIQ_KEY": "U"})
         self.assertEqual(found, ["U", "k1", "k2"])
         self.assertEqual(index_keys({"KEYS": "one"}), ["one"])
         self.assertEqual(index_keys({"TAGS": "t"}), [])
 
     def test_names_are_distinct(self) -> None:
-        """No two constants stand for one property."""
+        """No two constants are for one property."""
         names = [value for name, value in vars(properties).items() if name.isupper()]
         self.assertEqual(len(names), len(set(names)))
 
 
 class HashTests(SynchronousTestCase):
-    """Java's string hash."""
+    """The hash of a Java string."""
 
     def test_known_hashes(self) -> None:
         """Values a JVM computed, a lone surrogate and a pair among them."""

@@ -1,4 +1,4 @@
-"""The message record: golden vectors, damage, round trips."""
+"""The message record: golden bytes, damage, and round trips."""
 
 import struct
 import zlib
@@ -47,7 +47,7 @@ GOLDEN = (
 
 
 def golden_record() -> MessageRecord:
-    """The message the golden record was made of."""
+    """Return the message of the golden record."""
     record = MessageRecord(
         topic="T1",
         queue_id=0,
@@ -92,16 +92,16 @@ _RECORDS = st.builds(
 
 
 class GoldenTests(SynchronousTestCase):
-    """What Apache's broker wrote."""
+    """The record of Apache's broker."""
 
     def test_encodes_the_golden_record(self) -> None:
-        """Our bytes are Apache's."""
+        """Our bytes are equal to Apache's."""
         record = golden_record()
         self.assertEqual(encode_record(record), GOLDEN)
         self.assertEqual(record.size, 215)
 
     def test_decodes_the_golden_record(self) -> None:
-        """Every field is read back."""
+        """Every field is decoded."""
         found = decode_record(GOLDEN)
         self.assertEqual(
             (found.size, found.magic, found.body_crc, found.queue_id, found.flag),
@@ -136,31 +136,31 @@ class GoldenTests(SynchronousTestCase):
         )
 
     def test_blank_record(self) -> None:
-        """The end of a file: what is left, then the magic."""
+        """The record at the end of a file has the remaining length and the magic number."""
         self.assertEqual(blank_record(256), bytes.fromhex("00000100cbd43194"))
 
 
 class DecodeTests(SynchronousTestCase):
-    """Reading whole and damaged records."""
+    """The decoder with whole and damaged records."""
 
     def test_trailing_bytes_are_left(self) -> None:
-        """What follows a record is not its business."""
+        """Bytes after a record are ignored."""
         self.assertEqual(decode_record(GOLDEN + b"\xff" * 9).size, 215)
 
     def test_position_and_views(self) -> None:
-        """A record inside a larger buffer of any kind is found by its position."""
+        """A record in a larger buffer of any kind is decoded at its position."""
         for kind in (bytes, bytearray, memoryview):
             found = decode_record(kind(b"???" + GOLDEN), 3)
             self.assertEqual((found.body, found.topic), (b"hello", "T1"))
 
     def test_every_truncation_is_refused(self) -> None:
-        """A record cut at any byte is no record, for decoding and for checking."""
+        """A record that is cut at any byte is refused by the decoder and the check."""
         for end in range(len(GOLDEN)):
             self.assertRaises(StoreDamaged, decode_record, GOLDEN[:end])
             self.assertEqual(check_record(GOLDEN[:end]), wire.CHECK_BAD)
 
     def test_single_damage(self) -> None:
-        """Wrong size, magic, lengths or body: refused, with the reason."""
+        """A wrong size, magic, length or body is refused with the reason."""
         at_body_length, at_topic = 84, 84 + 4 + 5
         cases = [
             ("size small", 0, struct.pack(">i", 214), "properties length"),
@@ -190,7 +190,7 @@ class DecodeTests(SynchronousTestCase):
         self.assertEqual(check_record(damaged, check_crc=False), 215)
 
     def test_check_sees_a_file_end(self) -> None:
-        """A blank record ends a file, a good record has its size."""
+        """The check returns a blank record's mark, and the size of a good record."""
         self.assertEqual(check_record(blank_record(100)), wire.CHECK_FILE_END)
         self.assertEqual(check_record(b"xx" + GOLDEN, 2), 215)
         self.assertEqual(check_record(bytes(1000)), wire.CHECK_BAD)
@@ -207,24 +207,24 @@ class DecodeTests(SynchronousTestCase):
         self.assertEqual(check_record(damaged), found.size)
 
     def test_field_helpers(self) -> None:
-        """Size and store time are found without decoding, behind an IPv6 born host too."""
+        """Size and store time are found without a decode, also after an IPv6 born host."""
         self.assertEqual(record_size(b"." + GOLDEN, 1), 215)
         self.assertEqual(record_store_timestamp(b"." + GOLDEN, 1), 0x1A1FC48ABD5)
         encoded = encode_record(make_record(born_host=host_bytes("fe80::1", 1)))
         self.assertEqual(record_store_timestamp(encoded), 0x1A1FC48ABD5)
 
     def test_kinds_with_a_queue_entry(self) -> None:
-        """Plain and committed messages have one, whatever other bits say."""
+        """Ordinary and committed messages have one, whatever other bits are set."""
         for other in (0, wire.SYS_COMPRESSED, wire.SYS_INNER_BATCH | wire.SYS_BORN_HOST_V6):
             kinds = {kind: has_queue_entry(kind | other) for kind in (0, 0x4, 0x8, 0xC)}
             self.assertEqual(kinds, {0: True, 0x4: False, 0x8: True, 0xC: False})
 
 
 class EncodeTests(SynchronousTestCase):
-    """Writing records."""
+    """The encoder."""
 
     def test_long_topic_is_v2(self) -> None:
-        """127 bytes of topic are V1, 128 are V2, and both come back."""
+        """A topic of 127 bytes makes V1, one of 128 makes V2, and both are decoded."""
         for length, magic in ((127, wire.MAGIC_V1), (128, wire.MAGIC_V2), (300, wire.MAGIC_V2)):
             encoded = encode_record(make_record(topic="t" * length))
             found = decode_record(encoded)
@@ -232,7 +232,7 @@ class EncodeTests(SynchronousTestCase):
             self.assertEqual(len(encoded), found.size)
 
     def test_a_value_too_large_for_its_field_leaves_the_record_unsized(self) -> None:
-        """What a field cannot hold is refused and the record stays unsized."""
+        """The error leaves the size of the record unset."""
         for name, changes in {
             "properties": {"properties": "x" * 32768},
             "topic": {"topic": "x" * 32768},
@@ -266,7 +266,7 @@ class EncodeTests(SynchronousTestCase):
 
     @given(_RECORDS)
     def test_round_trip(self, record: MessageRecord) -> None:
-        """Every field of any record comes back."""
+        """Every field of any record is equal after encoding and decoding."""
         size = encoded_size(record)
         encoded = encode_record(record)
         found = decode_record(encoded)
@@ -278,7 +278,7 @@ class EncodeTests(SynchronousTestCase):
 
 
 class HostTests(SynchronousTestCase):
-    """Addresses as records hold them."""
+    """The addresses in records."""
 
     def test_both_families(self) -> None:
         """Bytes, parts and text of an IPv4 and an IPv6 address."""
@@ -288,16 +288,16 @@ class HostTests(SynchronousTestCase):
         self.assertEqual(host_text(host_bytes("::1", 1)), "[::1]:1")
 
     def test_scope_is_dropped(self) -> None:
-        """A link-local address's interface has no place in a record."""
+        """The interface of a link-local address is dropped."""
         self.assertEqual(host_parts(host_bytes("fe80::1%eth0", 80))[0], "fe80::1")
 
     def test_names_are_refused(self) -> None:
-        """Only numbers are addresses."""
+        """Only numeric addresses are accepted."""
         self.assertRaises(ValueError, host_bytes, "localhost", 1)
 
 
 class PropertiesTests(SynchronousTestCase):
-    """properties_text."""
+    """The function properties_text."""
 
     def test_the_properties_of_apaches_record(self) -> None:
         """The properties of Apache's record."""
@@ -308,7 +308,7 @@ class PropertiesTests(SynchronousTestCase):
     def test_same_as_decoding(
         self, body: bytes, properties: str, topic_length: int, born_v6: bool, store_v6: bool
     ) -> None:
-        """Whatever addresses and topic a record has, they are what decoding all of it gives."""
+        """This is so for any addresses and any topic."""
         record = golden_record()
         record.body, record.properties, record.topic = body, properties, "t" * topic_length
         record.born_host = host_bytes("::1" if born_v6 else "127.0.0.1", 1)
@@ -317,7 +317,7 @@ class PropertiesTests(SynchronousTestCase):
         self.assertEqual(properties_text(data), decode_record(data).properties)
 
     def test_lengths_that_lead_outside_the_record_are_found(self) -> None:
-        """Lengths that lead outside the record are found, wherever they stand."""
+        """They are found wherever they are."""
         for size in range(len(GOLDEN)):
             self.assertRaises(StoreDamaged, properties_text, GOLDEN[:size])
         body_length = 84
@@ -329,7 +329,7 @@ class PropertiesTests(SynchronousTestCase):
 
 
 class RecordsTests(SynchronousTestCase):
-    """Records that stand one behind the other."""
+    """Records that follow each other."""
 
     @given(st.lists(st.tuples(
         st.binary(max_size=9), st.sampled_from(("T", "Ü", "x" * 127, "x" * 128)),
@@ -338,7 +338,7 @@ class RecordsTests(SynchronousTestCase):
     def test_records_are_read_as_each_alone(
         self, rows: list[tuple[bytes, str, str, bool]], place: int, value: int
     ) -> None:
-        """Of both forms of topics and of addresses, whole and with a byte that is wrong."""
+        """Both forms of topics and addresses are tested, also with a wrong byte."""
         hosts = {False: host_bytes("127.0.0.1", 10911), True: host_bytes("::1", 10911)}
         whole = b"".join(encode_record(MessageRecord(
             topic, 1, body, properties, 10**12, hosts[is_v6], hosts[False], []))
@@ -359,7 +359,7 @@ class RecordsTests(SynchronousTestCase):
     def _read(
         self, read: Callable[[bytes], list[StoredMessage]], data: bytes
     ) -> list[list[object]] | str:
-        """The fields of the records, or what is wrong with them."""
+        """Return the fields of the records, or the error."""
         try:
             # A compiled class has no __slots__.
             names = [name for name in dir(StoredMessage) if not name.startswith("_")]

@@ -1,4 +1,4 @@
-"""Requests that are read once: the same command and header as when each is read by itself."""
+"""Requests that are decoded in one pass give the same command and header as in two steps."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def frame_of(**members: Any) -> Frame:
 
 
 def binary_of(code: int, fields: dict[str, str]) -> Frame:
-    """The same in binary."""
+    """Return the same request in binary."""
     return ROCKETMQ, encode_binary_header(code, "JAVA", 479, 7, 0, None, fields), b"body"
 
 
 def answer_of(command: RemotingCommand, header_type: type[CommandHeader]) -> object:
-    """The header a command has; the error's text where it has none."""
+    """Return the header of a command, or the text of its error."""
     try:
         return command.header(header_type)
     except HeaderError as error:
@@ -53,12 +53,12 @@ def answer_of(command: RemotingCommand, header_type: type[CommandHeader]) -> obj
 
 
 def deeper(call: Callable[[], Any], frames: int = 20) -> Callable[[], Any]:
-    """The same, called from so many frames below."""
+    """Make the same call below a number of frames."""
     return call if frames == 0 else lambda: deeper(call, frames - 1)()
 
 
 class Listed(CommandHeader):
-    """A header with a default that is made anew for each."""
+    """A header with a default that is created for each."""
 
     is_hot = True
 
@@ -67,7 +67,7 @@ class Listed(CommandHeader):
 
 
 class Checked(CommandHeader):
-    """A header that looks at its fields."""
+    """A header that checks its fields."""
 
     is_hot = True
 
@@ -83,10 +83,10 @@ READER = RequestReader(HEADERS)
 
 
 class RequestReaderTests(SynchronousTestCase):
-    """RequestReader."""
+    """The class RequestReader."""
 
     def check(self, frame: Frame, at_once: bool) -> None:
-        """Compare with what is read in two steps.
+        """Compare with a decode in two steps.
 
         :param at_once: whether the header is to be read with the command.
         """
@@ -111,7 +111,7 @@ class RequestReaderTests(SynchronousTestCase):
         self.assertEqual(msgspec.structs.asdict(command), msgspec.structs.asdict(plain))
 
     def test_common_headers_are_read_in_one_pass(self) -> None:
-        """What is read most, whatever else the header has and in whatever order."""
+        """Other members may be present, in any order."""
         for members in (
             {}, {"flag": 2}, {"remark": "why", "more": [1, {"a": 2}]}, {"code": 12345},
             {"extFields": {**SEND, "e": 0, "AccessKey": "k", "i": None}}, {"version": "479"},
@@ -123,7 +123,7 @@ class RequestReaderTests(SynchronousTestCase):
             self.check(binary_of(code, fields), at_once=True)
 
     def test_in_two_steps(self) -> None:
-        """What is unusual: another way to write the code, fields that do not fit, none."""
+        """The code has another form, or fields are unusual or missing."""
         _, data, body = frame_of()
         for other in (data.replace(b":", b": "), b" " + data, data.replace(b'"code":310,', b"")
                       .replace(b'"opaque"', b'"code":310,"opaque"')):
@@ -141,7 +141,7 @@ class RequestReaderTests(SynchronousTestCase):
         self.check(binary_of(37, END), at_once=False)
 
     def test_another_code_behind(self) -> None:
-        """Of two codes the last one counts, and its handler gets no other's header."""
+        """Of two codes the last one counts, and its handler gets its own header."""
         serialize_type, data, body = frame_of()
         self.check((serialize_type, data[:-1] + b',"code":11}', body), at_once=False)
         self.check((serialize_type, data[:-1] + b',"code":310}', body), at_once=True)
@@ -154,7 +154,7 @@ class RequestReaderTests(SynchronousTestCase):
             self.check(frame, at_once=code == 310)
 
     def test_an_unreadable_header_is_the_same_error_as_without(self) -> None:
-        """It is an error as it is without."""
+        """The error is the same as in two steps."""
         for data in (b"", b'{"code":310,', b'{"code":310,"flag":"no","extFields":{}}',
                      b'{"code":310,"extFields":' + b'{"a":' * 9000):
             for kind in (JSON, ROCKETMQ):
@@ -169,7 +169,7 @@ class RequestReaderTests(SynchronousTestCase):
                 command.header(SendMessageRequestHeaderV2)
 
     def test_deep_nesting_is_a_header_error(self) -> None:
-        """What fits the stack once may not fit it again: that is no more than a HeaderError."""
+        """A text that fits into the stack once may not fit again; this is a HeaderError."""
         met = 0
         for depth in range(800, 1100):
             data = b'{"code":310,"more":%s,"extFields":%s}' % (
@@ -202,7 +202,7 @@ class RequestReaderTests(SynchronousTestCase):
                            | st.booleans() | st.floats() | st.text(max_size=9)
                            | st.sampled_from(["7", "-1", "true", "null", "1e3", "2147483648"])))
     def test_any_fields(self, changed: dict[str, Any]) -> None:
-        """Either the same as in two steps, or left to them."""
+        """The result is the same as in two steps, or is left to them."""
         frame = frame_of(extFields={**SEND, **changed})
         try:
             header = READER.read(frame)[1]
@@ -216,6 +216,6 @@ class RequestReaderTests(SynchronousTestCase):
         lambda text: text.encode("utf-8", "ignore").decode()) | st.sampled_from(
             ["7", "-1", "true", "null", "1e3", "2147483648"])))
     def test_any_binary_fields(self, changed: dict[str, str]) -> None:
-        """The same of binary ones."""
+        """The same is true for binary fields."""
         frame = binary_of(310, {**SEND, **changed})
         self.check(frame, at_once=READER.read(frame)[1] is not None)

@@ -1,4 +1,4 @@
-"""Work that could pause, done at once."""
+"""Work that could pause, run without pauses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from twistmq.protocol.run_to_completion import run_to_completion
 
 
 class PausesTests(SynchronousTestCase):
-    """What comes of it."""
+    """The result of the work."""
 
     def test_all_steps_run_and_the_result_is_returned(self) -> None:
-        """All steps are done, and what the work returns is returned."""
+        """All steps run, and the result of the work is returned."""
         steps: list[int] = []
 
         def working() -> Generator[None, None, str]:
@@ -25,7 +25,7 @@ class PausesTests(SynchronousTestCase):
         self.assertEqual((run_to_completion(working()), steps), ("done", [0, 1, 2]))
 
     def test_an_exception_of_the_work_is_raised(self) -> None:
-        """What the work raises is raised."""
+        """An error of the work is raised."""
         def working() -> Generator[None, None, None]:
             yield
             raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""Signing, held to what Apache's AclClientRPCHook of 4.9.4 makes of the same requests."""
+"""The signature, compared with Apache's AclClientRPCHook of 4.9.4 for the same requests."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ VERSION, OLD_VERSION = 401, 399
 
 
 class SignatureTests(SynchronousTestCase):
-    """Content and signature."""
+    """The signed content and the signature."""
 
     def test_values_in_the_order_of_the_names(self) -> None:
-        """Values in the order of the names, nothing between them, the body behind."""
+        """The values are in the order of the names, without separators, followed by the body."""
         values = ("rocketmq2", "last?", "true", "имя ☃", "имя свойства", "astral", "bmp")
         self.assertEqual(request_content(FIELDS, BODY, VERSION), "".join(values).encode() + BODY)
 
     def test_java_client(self) -> None:
-        """The Java client makes the same signature."""
+        """The signature of the Java client is the same."""
         content = request_content(FIELDS, BODY, VERSION)
         self.assertEqual(signature_of(content, SECRET), SIGNATURE)
         self.assertTrue(Signer(SECRET).has_signed(
             {**FIELDS, "Signature": SIGNATURE}, BODY, VERSION))
 
     def test_java_client_without_fields(self) -> None:
-        """A request that has only what the signing adds; a secret key outside ASCII."""
+        """The request has only the fields of the signature; the secret key is not ASCII."""
         fields = {"AccessKey": "rocketmq2", "Signature": "1MtOnyf6TBCXAfW6W0f7q47g2CU="}
         self.assertTrue(Signer("密钥密钥密钥密").has_signed(fields, b"", VERSION))
 
@@ -54,7 +54,7 @@ class SignatureTests(SynchronousTestCase):
         self.assertNotEqual(request_content(FIELDS, BODY, VERSION), content)
 
     def test_names_kept(self) -> None:
-        """The order of few and short names is remembered; many or long ones are not kept."""
+        """The order of a few short names is remembered; that of many or long ones is not."""
         kept: dict[object, object] = {}
         self.patch(signature, "_orders", kept)
         for name, fields, size in (
@@ -75,7 +75,7 @@ class SignatureTests(SynchronousTestCase):
         self.assertIn((("name299",), False), kept)
 
     def test_own_requests(self) -> None:
-        """What a client of ours signs passes, its security token signed with it."""
+        """Our client's requests are accepted, with the security token in the signature."""
         credentials = Credentials("rocketmq2", SECRET, "for an hour")
         signed = signed_fields({"a": "имя", "b": "2"}, BODY, VERSION, credentials)
         self.assertEqual((signed["AccessKey"], signed["SecurityToken"]),
@@ -85,14 +85,14 @@ class SignatureTests(SynchronousTestCase):
             {**signed, "SecurityToken": "for ever"}, BODY, VERSION))
 
     def test_secrets_are_not_shown(self) -> None:
-        """Credentials may stand in a log line."""
+        """Credentials may be in a log line."""
         text = repr(Credentials("rocketmq2", SECRET, "for an hour"))
         self.assertIn("rocketmq2", text)
         self.assertNotIn(SECRET, text)
         self.assertNotIn("hour", text)
 
     def test_anything_changed(self) -> None:
-        """Another body, value, field, key or signature is no signature."""
+        """A change of body, value, field, key or signature is refused."""
         signed = {**FIELDS, "Signature": SIGNATURE}
         wrong = {
             "body": (SECRET, signed, BODY + b"!"),
@@ -115,12 +115,12 @@ class SignatureTests(SynchronousTestCase):
                 base64.b64encode(hmac.digest(key.encode(), BODY, "sha1")), msg=str(length))
 
     def test_a_key_that_cannot_be_encoded_is_refused_and_not_shown(self) -> None:
-        """Each request would fail otherwise, with the key in its error."""
+        """Otherwise each request would fail, with the key in its error."""
         for keys in (("a\ud800", "s"), ("a", "geheim\ud800"), ("a", "s", "token\udfff")):
             error = self.assertRaises(ValueError, Credentials, *keys)
             self.assertIn("half a character", str(error))
             self.assertNotIn("geheim", str(error))
 
     def test_lone_surrogates(self) -> None:
-        """JSON can say half a character; Java writes a question mark for it."""
+        """JSON can contain half a character, which Java writes as a question mark."""
         self.assertEqual(request_content({"a\udc00": "x\ud800"}, b"", VERSION), b"x?")

@@ -1,4 +1,4 @@
-"""Names of topics and groups."""
+"""The names of topics and groups."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _ILLEGAL = "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
 
 
 class TopicFaultTests(SynchronousTestCase):
-    """What Apache's broker says of a topic's name."""
+    """The remarks of Apache's broker about the name of a topic."""
 
     def test_good_names(self) -> None:
-        """Letters, digits and four signs, up to 127 of them."""
+        """A name has letters, digits and four other characters, up to 127 of them."""
         for name in ("T", "a-b_c%d|9", "%RETRY%group", "x" * 127):
             self.assertIsNone(topic_fault(name), name)
 
     def test_invalid_topic_names_have_apaches_remarks(self) -> None:
-        """Blank, illegal, too long: the remarks are Apache's, the first that holds is told."""
+        """The first remark that applies to a blank, invalid or too long name is returned."""
         blank = "The specified topic is blank."
         for name, fault in (
             ("", blank), (" \t\n", blank), ("a b", f"The specified topic {_ILLEGAL}"),
@@ -39,10 +39,10 @@ class TopicFaultTests(SynchronousTestCase):
 
 
 class GroupFaultTests(SynchronousTestCase):
-    """What is wrong with a group's name."""
+    """The errors of invalid group names."""
 
     def test_good_names(self) -> None:
-        """The same letters as a topic's, up to 248 of them."""
+        """A group name has the same characters as a topic name, up to 248 of them."""
         for name in ("G", "MQ_INST_1%GID|x-y", "g" * 248):
             self.assertIsNone(group_fault(name), name)
 
@@ -58,17 +58,17 @@ class GroupFaultTests(SynchronousTestCase):
 
 
 class SystemNameTests(SynchronousTestCase):
-    """What is the broker's own."""
+    """The names that belong to the broker."""
 
     def test_system_topics(self) -> None:
-        """By name or by prefix; a user's topic is none, whatever it looks like."""
+        """Names and prefixes count; a user's topic never does, whatever it looks like."""
         for topic in ("TBW102", "CHECKPOINT_TOPIC", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_anything"):
             self.assertTrue(is_system_topic(topic), topic)
         for topic in ("T", "tbw102", "%RETRY%G", "RMQ_SYS_OTHER", "my_rmq_sys_"):
             self.assertFalse(is_system_topic(topic), topic)
 
     def test_topics_nobody_sends_to(self) -> None:
-        """They are system topics; the trace topic, the template and the benchmark's are not."""
+        """System topics do, except the trace topic, the template and the benchmark's topic."""
         self.assertTrue(all(map(is_system_topic, topic_names.SEND_FORBIDDEN_TOPICS)))
         self.assertIn("rmq_sys_wheel_timer", topic_names.SEND_FORBIDDEN_TOPICS)
         self.assertEqual(
@@ -76,12 +76,12 @@ class SystemNameTests(SynchronousTestCase):
             {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"})
 
     def test_system_groups(self) -> None:
-        """By name or by prefix."""
+        """Names and prefixes count."""
         for group in ("TOOLS_CONSUMER", "CID_ONSAPI_PULL", "CID_RMQ_SYS_anything"):
             self.assertTrue(is_system_group(group), group)
         self.assertFalse(is_system_group("CID_mine"))
 
     def test_topics_of_a_group(self) -> None:
-        """Where its retries and its dead letters go."""
+        """The topics of its retries and its dead letters are returned."""
         self.assertEqual(retry_topic("G"), "%RETRY%G")
         self.assertEqual(dlq_topic("G"), "%DLQ%G")

@@ -1,4 +1,4 @@
-"""Trace records of every client, and whatever else is in a trace topic."""
+"""The trace records of every client, and other contents of a trace topic."""
 
 from __future__ import annotations
 
@@ -39,17 +39,20 @@ def golden(client: str) -> list[tuple[dict[str, Any], bytes]]:
 
 
 def decoded(text: str) -> TraceRecord:
-    """The only record of a body written with | and without its end."""
+    """Return the only record of a body that is written with
+
+    and without its end.
+    """
     found = decode_records(text.replace("|", "\x01").encode() + b"\x02")
     assert found.bad_count == 0 and len(found.records) == 1, found
     return found.records[0]
 
 
 class GoldenTests(SynchronousTestCase):
-    """What clients stored in the trace topic of Apache's broker."""
+    """The messages that clients stored in the trace topic of Apache's broker."""
 
     def test_java_records_come_back_as_they_were(self) -> None:
-        """Each body that the clients 4.9.4 and 5.3.3 wrote is decoded and encoded to its bytes."""
+        """Each body of the clients 4.9.4 and 5.3.3 is decoded and encoded to the same bytes."""
         for client in ("java-4.9.4", "java-5.3.3"):
             for row, body in golden(client):
                 found = decode_records(body)
@@ -69,7 +72,7 @@ class GoldenTests(SynchronousTestCase):
             self.assertEqual(set(kinds[client]), wanted, msg=client)
 
     def test_keys_are_those_of_the_message(self) -> None:
-        """A message of the trace topic has as KEYS what its records are to be found by."""
+        """The property KEYS has the keys by which its records are found."""
         for client in ("java-4.9.4", "java-5.3.3", "go-2.1.2"):
             for row, body in golden(client):
                 found = {key for record in decode_records(body).records
@@ -77,7 +80,7 @@ class GoldenTests(SynchronousTestCase):
                 self.assertEqual(found, set(row["keys"].split()), msg=row["file"])
 
     def test_a_java_record_of_each_kind(self) -> None:
-        """Each field has the meaning its name says; names of what the capture did."""
+        """Each field has its meaning; the names are those of the capture."""
         records = [record for _, body in golden("java-5.3.3")
                    for record in decode_records(body).records]
         pub, bare = [record for record in records if isinstance(record, Pub)][:2]
@@ -119,7 +122,7 @@ class FormTests(SynchronousTestCase):
     """Forms of clients that are not captured, from the encoders of their releases."""
 
     def test_pub_without_offset_id(self) -> None:
-        """The oldest form: success stands where the offset message id came later."""
+        """In the oldest form the success is at the place of the later offset message id."""
         record = decoded("Pub|1|R|g|T|i|t|k|h:1|5|2|0|true")
         self.assertEqual(record, Pub(1, "R", "g", "T", "i", "t", "k", "h:1", 5, 2, 0, None, True))
 
@@ -139,7 +142,7 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(decoded("SubAfter|q|i|2|true|k|4|9|g"), SubAfter(*base, 4, 9, "g"))
 
     def test_sub_after_that_is_not_closed(self) -> None:
-        """The channel CLOUD of 4.9.5 to 5.3.0: what follows begins where time and group would."""
+        """In the channel CLOUD of 4.9.5 to 5.3.0 the next record follows directly."""
         text = "SubAfter|q|i|2|true|k|0|SubAfter|q|j|2|true|null|0|SubBefore|1|R|g|p|l|0|null"
         found = decode_records(text.replace("|", "\x01").encode() + b"\x02")
         self.assertEqual(found.records, [
@@ -148,7 +151,7 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(found.bad_count, 0)
 
     def test_newer_records(self) -> None:
-        """More fields and new ordinals are no reason to lose a record."""
+        """Additional fields and new ordinals do not invalidate a record."""
         pub = decoded("Pub|1|R|g|T|i|t|k|h:1|5|2|17|o|true|c|new|newer")
         assert isinstance(pub, Pub)
         self.assertEqual((pub.message_type, pub.client_host), (17, "c"))
@@ -168,7 +171,7 @@ class _Fields(list[str]):
 
 
 class JunkTests(SynchronousTestCase):
-    """What is no record."""
+    """Data that is no record."""
 
     def test_bad_records_are_passed_over(self) -> None:
         """Good ones around them are read, and the bad ones counted."""
@@ -204,16 +207,16 @@ class JunkTests(SynchronousTestCase):
 
 
 class WriteTests(SynchronousTestCase):
-    """What is written."""
+    """Records that are written."""
 
     def test_separators_in_texts(self) -> None:
-        """A key cannot make a record of its own."""
+        """A key cannot contain another record."""
         record = Recall(1, None, "g", "T\x02Recall\x011", "i\x01j", False)
         self.assertEqual(encode_records([record]),
                          b"Recall\x011\x01null\x01g\x01T Recall 1\x01i j\x01false\x02")
 
     def test_enumerations_are_numbers(self) -> None:
-        """Ordinals are written, not names."""
+        """Ordinals are written, and not names."""
         record = SubAfter("q", "i", 0, False, None, ContextCode.TIME_OUT, 5, "g")
         self.assertEqual(encode_records([record]),
                          b"SubAfter\x01q\x01i\x010\x01false\x01null\x011\x015\x01g\x02")

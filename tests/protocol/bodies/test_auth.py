@@ -23,10 +23,10 @@ ACLS = (b'[{"policies":[{"entries":[{"actions":["Pub","Sub"],"decision":"Allow",
 
 
 class InfosTests(SynchronousTestCase):
-    """encode_infos, decode_infos."""
+    """The functions encode_infos and decode_infos."""
 
     def test_as_java_writes_them(self) -> None:
-        """Keys are quoted and in alphabetical order; what is None is left out."""
+        """Keys are quoted and in alphabetical order; None is left out."""
         users = [UserInfo("root", "p", "Super", "enable"), UserInfo("a", "q", "Normal", "disable")]
         acls = [AclInfo("User:a", [PolicyInfo("Custom", [PolicyEntryInfo(
             "Topic:t*", ["Pub", "Sub"], ["10.0.0.0/8"], "Allow")])])]
@@ -37,16 +37,16 @@ class InfosTests(SynchronousTestCase):
         self.assertEqual(encode_infos([UserInfo("a")]), b'[{"username":"a"}]')
 
     def test_no_body_is_an_empty_list(self) -> None:
-        """A broker without users answers nothing."""
+        """A broker without users sends no body."""
         self.assertEqual(decode_infos(UserInfo, b""), [])
 
     def test_what_cannot_be_read(self) -> None:
-        """The error names the list and not its content."""
+        """The error names the list, and does not have its content."""
         for body in (b"[", b"{}", b'["sesame"]', b"[{\xff", b'[{"username":[]}]'):
             error = self.assertRaises(WireError, decode_infos, UserInfo, body)
             self.assertIn("list of UserInfo", str(error))
             self.assertNotIn("sesame", str(error))
 
     def test_no_text_shows_a_password(self) -> None:
-        """repr is what ends up in logs."""
+        """Logs contain the repr of objects."""
         self.assertNotIn("sesame", repr(UserInfo("a", "sesame")))

@@ -1,4 +1,4 @@
-"""Every body: the bytes Apache wrote, what other clients send, and damage.
+"""Every body: Apache's bytes, those of other clients, and damaged ones.
 
 Captured: tests/golden/json by Dialect.java, tests/golden/config by a broker that Fill.java used.
 """
@@ -43,10 +43,10 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 
 class SizeTests(SynchronousTestCase):
-    """What is no plain JSON is read slowly: from a peer only up to a limit."""
+    """A body that is no plain JSON is decoded slowly, so those of peers have a limit."""
 
     def test_over_it_a_body_is_refused_unread(self) -> None:
-        """Over it a body is refused unread, and so is plain JSON of the wrong type."""
+        """Such a body above the limit is refused unread, and so is plain JSON of a wrong type."""
         table = ",".join(f'"T{number}@g":{{0:1}}' for number in range(40_000))
         data = f'{{"offsetTable":{{{table}}}}}'.encode()
         self.assertGreater(len(data), DIALECT_SIZE_MAX)
@@ -59,7 +59,7 @@ class SizeTests(SynchronousTestCase):
         self.assertRaises(WireError, HeartbeatData.decode, wrong)
 
     def test_rows_that_cannot_be_read(self) -> None:
-        """Single rows are left out, in a table of tables too, and each is named."""
+        """Single rows are left out and named, even in a table of tables."""
         data = (b'{"dataVersion":{"counter":3},"offsetTable":{"T@g":{0:1,99999999999:2},'
                 b'"U@g":{"0":100000000000000000000,"1":2},"V@g":7}}')
         self.assertRaises(WireError, ConsumerOffsetSerializeWrapper.decode_saved, data)
@@ -75,7 +75,7 @@ class SizeTests(SynchronousTestCase):
                          (ConsumerOffsetSerializeWrapper.decode_saved(whole), []))
 
     def test_more_than_rows_is_wrong(self) -> None:
-        """No JSON, no table, a table or a row that is lost, another member."""
+        """Errors outside single rows: no JSON, no table, a lost row, another member."""
         for data in (b"{", b"[]", b'{"offsetTable":5}', b'{"offsetTable":null}',
                      b'{"offsetTable":{"T@g":null}}', b'{"dataVersion":{"counter":"x"}}'):
             self.assertRaises(WireError, ConsumerOffsetSerializeWrapper.decode_rows, data)
@@ -90,14 +90,14 @@ class SizeTests(SynchronousTestCase):
             b"clientID", b'"clientID"').replace(b",x", b',"x"')).client_id, "c")
 
     def test_numbers_as_keys(self) -> None:
-        """Keys are no larger than Java's, in plain JSON too: such can be chosen to hash alike."""
+        """Numbers have at most the digits of Java's, because larger ones can have equal hashes."""
         for key in (b'"%d"', b"%d"):
             body = b'{"brokerAddrs":{%b:"a"}}' % key
             self.assertEqual(BrokerData.decode(body % 2**60).broker_addrs, {2**60: "a"})
             self.assertRaises(WireError, BrokerData.decode, body % 2**63)
 
     def test_plain_json_has_no_limit_but_the_frames(self) -> None:
-        """Plain JSON has no limit but the frame's."""
+        """Plain JSON is limited only by the frame."""
         data = b'{"clientID":"c","x":"%s"}' % (b"x" * DIALECT_SIZE_MAX)
         self.assertEqual(HeartbeatData.decode(data).client_id, "c")
 
@@ -187,7 +187,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
 
 def strategy_of(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
-    """Values of one field's type."""
+    """Return a strategy for the values of a field's type."""
     match kind:
         case msgspec.inspect.IntType():
             return st.integers(-(2**63) if kind.ge is None else kind.ge,
@@ -229,17 +229,17 @@ any_body = st.sampled_from(sorted(BODIES)).flatmap(
 
 
 def golden() -> dict[str, bytes]:
-    """The captured cases: what Apache wrote, by name."""
+    """Return the captured bodies of Apache's, by name."""
     rows = [line.split("\t") for line in
             (GOLDEN / "json/dialect-5.3.3.txt").read_text().splitlines()]
     return {name: base64.b64decode(value) for name, value in rows}
 
 
 class BodyTests(SynchronousTestCase):
-    """Body and every class of it."""
+    """The class Body and all its subclasses."""
 
     def test_as_apache(self) -> None:
-        """Each captured body, read and written again in its form, is the same bytes."""
+        """Each captured body is read and written again with the same bytes."""
         seen = set()
         for name, data in golden().items():
             class_name, _, form = name.partition(".")
@@ -276,7 +276,7 @@ class BodyTests(SynchronousTestCase):
             self.assertEqual(again, old, msg=name)
 
     def test_old_config_files(self) -> None:
-        """What a 4.9.4 broker does not write has the Java fields' defaults."""
+        """Fields that a 4.9.4 broker does not write have Java's defaults."""
         data = (GOLDEN / "config/4.9.4/subscriptionGroup.json").read_bytes()
         groups = SubscriptionGroupWrapper.decode(data).subscription_group_table
         self.assertEqual(groups["G"], SubscriptionGroupConfig("G"))
@@ -294,7 +294,7 @@ class BodyTests(SynchronousTestCase):
             self.assertEqual(HeartbeatData.decode(data), HEARTBEAT, msg=name)
 
     def test_a_missing_heartbeat_field_has_javas_default(self) -> None:
-        """What a heartbeat leaves out is as in Java."""
+        """A missing field of a heartbeat has Java's default."""
         body = HeartbeatData.decode(b'{"clientID":"C","consumerDataSet":[{"groupName":"G",'
                                     b'"consumeFromWhere":"","subscriptionDataSet":[{"topic":"T"}'
                                     b']}]}')
@@ -321,7 +321,7 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(body.mq_set, (MessageQueue("T", "b", 1), MessageQueue("T", "b", 0)))
 
     def test_a_malformed_body_is_a_wire_error_that_names_it(self) -> None:
-        """What does not fit is a WireError that names the body."""
+        """The error is a WireError that names the body."""
         for name, body_type, data in MALFORMED:
             with self.assertRaises(WireError, msg=name) as caught:
                 body_type.decode(data)
@@ -330,14 +330,14 @@ class BodyTests(SynchronousTestCase):
     @settings(max_examples=examples(300))
     @given(any_body)
     def test_round_trip(self, body: Body) -> None:
-        """Every body of every class comes back as it went, on one line and on many."""
+        """Every body of every class is read as it was written, in both layouts."""
         for data in (body.encode(), body.encode_pretty()):
             self.assertEqual(type(body).decode(data), body)
 
     @settings(max_examples=examples(200))
     @given(any_body, st.data())
     def test_a_damaged_body_is_read_or_a_wire_error(self, body: Body, data: st.DataObject) -> None:
-        """A damaged body is read or is a WireError, nothing else."""
+        """Any damage leaves a readable body or raises a WireError."""
         encoded = bytearray(body.encode())
         place = data.draw(st.integers(0, len(encoded) - 1))
         encoded[place : place + data.draw(st.integers(0, 3))] = data.draw(
@@ -351,7 +351,7 @@ class BodyTests(SynchronousTestCase):
     @settings(max_examples=examples(200))
     @given(st.sampled_from(sorted(BODIES)), st.data())
     def test_any_values(self, name: str, data: st.DataObject) -> None:
-        """Any JSON under the right names is read or is a WireError, nothing else."""
+        """Any JSON with the right names is read or raises a WireError."""
         values = st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | text,
             lambda inner: st.lists(inner, max_size=3)

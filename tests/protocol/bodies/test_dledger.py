@@ -56,7 +56,7 @@ class CapturedTests(SynchronousTestCase):
     """The frames of members of 4.9.4 and 5.5.0."""
 
     def test_every_body_is_written_as_it_was_read(self) -> None:
-        """Each byte of the requests and responses of both versions is the same."""
+        """The bytes of the requests and responses of both versions are equal."""
         count = 0
         for version in ("4.9.4", "5.5.0"):
             for name, request, reply in exchanges(version):
@@ -96,14 +96,14 @@ class ReadingTests(SynchronousTestCase):
     """The forms that Apache's members accept although they do not write them."""
 
     def test_numbers_as_texts_fractions_and_booleans(self) -> None:
-        """Java turns each into an integer."""
+        """Java converts each to an integer."""
         body = VoteRequest.decode(
             b'{"term":"7","ledgerEndIndex":8.9,"ledgerEndTerm":true,"code":200.0}')
         self.assertEqual((body.term, body.ledger_end_index, body.ledger_end_term, body.code),
                          (7, 8, 1, 200))
 
     def test_nulls_and_unknown_keys(self) -> None:
-        """Both are as if they had not been sent."""
+        """Both are ignored."""
         body = VoteRequest.decode(
             b'{"group":null,"term":null,"leaderId":"n1","localId":null,"new":{"a":[1,null]}}')
         self.assertEqual((body.group, body.term, body.leader_id, body.local_id),
@@ -121,7 +121,7 @@ class ReadingTests(SynchronousTestCase):
         self.assertNotIn(PushEntryRequest.decode(b'{"type":null}').type, dledger.PUSH_TYPES)
 
     def test_bytes_as_a_list_of_numbers(self) -> None:
-        """Java's bytes are signed."""
+        """The bytes of Java are signed."""
         body = PushEntryRequest.decode(
             b'{"batchEntry":[{"body":[0,127,-1,-128,"5"],"index":3},null],"type":"APPEND"}')
         self.assertEqual(body.batch_entry, [DLedgerEntry(body=b"\0\x7f\xff\x80\x05", index=3)])
@@ -148,10 +148,10 @@ class ReadingTests(SynchronousTestCase):
 
 
 class WritingTests(SynchronousTestCase):
-    """The bodies that are written."""
+    """Bodies that are written."""
 
     def test_keys_are_in_alphabetical_order_without_nulls(self) -> None:
-        """An entry has all of its fields."""
+        """An entry has all its fields."""
         data = PushEntryRequest(group="G", entry=DLedgerEntry(b"\0", index=1, magic=1)).encode()
         keys = list(json.loads(data))
         self.assertEqual(keys, sorted(keys))

@@ -1,4 +1,4 @@
-"""A broker's registration: both forms, older brokers, damage and bombs."""
+"""The registration of a broker: both forms, older brokers, damage, and compression bombs."""
 
 import base64
 import struct
@@ -43,7 +43,7 @@ OLD = INFLATED[: INFLATED.rindex(b'["127.0.0.1:1"]') + len(b'["127.0.0.1:1"]')]
 
 
 def piece(data: bytes) -> bytes:
-    """A piece with its length before it."""
+    """Return a piece with its length before it."""
     return struct.pack(">i", len(data)) + data
 
 
@@ -72,13 +72,13 @@ MALFORMED = [
 
 
 def captured(name: str) -> bytes:
-    """One of the captured cases."""
+    """Return one of the captured cases."""
     rows = dict(line.split("\t") for line in GOLDEN.read_text().splitlines())
     return base64.b64decode(rows[name])
 
 
 class RegisterBrokerBodyTests(SynchronousTestCase):
-    """RegisterBrokerBody."""
+    """The class RegisterBrokerBody."""
 
     def test_compressed_as_apache(self) -> None:
         """The compressed body that Apache wrote is read, and written as the same bytes."""
@@ -87,7 +87,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         self.assertEqual(BODY.encode(True), data)
 
     def test_plain_as_apache(self) -> None:
-        """So is the plain one, with the mappings' version besides."""
+        """The plain form is equal as well, and has the version of the mappings."""
         data = captured("RegisterBrokerBody")
         body = RegisterBrokerBody.decode(data)
         wrapper = body.topic_config_serialize_wrapper
@@ -97,7 +97,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         self.assertEqual(body, BODY)
 
     def test_older_brokers(self) -> None:
-        """A broker before 5 ends without mappings; a newer one must not."""
+        """A body of a broker before 5 ends without mappings; that of a newer one must not."""
         data = zlib.compress(OLD)
         wrapper = RegisterBrokerBody.decode(
             data, True, MAPPING_VERSION_MIN - 1
@@ -118,7 +118,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
             {"T": TopicConfig("T", 4, 4)}, DataVersion(0, 5, 1))))
 
     def test_each_malformed_part_is_refused_with_its_name(self) -> None:
-        """Each wrong part is refused with a text that names it."""
+        """The error names the malformed part."""
         for name, inflated, part in MALFORMED:
             error = self.assertRaises(
                 WireError, RegisterBrokerBody.decode, zlib.compress(inflated), True, 479
@@ -141,7 +141,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         self.assertIn("over", str(error))
 
     def test_millions_of_nothing(self) -> None:
-        """Of millions of topics that are none only the first is looked at."""
+        """Of millions of invalid topics only the first is examined."""
         version = DataVersion().encode()
         head = struct.pack(">i", len(version)) + version
         count = (REGISTRATION_SIZE_MAX - len(head) - 4) // 4
@@ -158,7 +158,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         self.assertEqual(cut, [version, b""])
 
     def steps(self, data: bytes, compressed: bool) -> tuple[int, str]:
-        """How often the reading pauses, and why it fails; empty: it does not."""
+        """Return the number of pauses of the reading, and its error, or an empty text."""
         work = RegisterBrokerBody.decoding(data, compressed)
         for pauses in count():
             try:
@@ -170,7 +170,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
         raise AssertionError
 
     def test_long_parts_are_refused(self) -> None:
-        """Each part is as long as one has to be: what is longer is not read."""
+        """A part that is longer than necessary is refused."""
         many = b",".join([b'"%d":"1"' % number for number in range(3000)])
         for what, inflated, reason in (
             ("version", piece(b"{%b}" % many), "the limit is 1024"),
@@ -221,7 +221,7 @@ class RegisterBrokerBodyTests(SynchronousTestCase):
 
     @given(st.integers(0, len(INFLATED) - 1), st.binary(max_size=6))
     def test_a_damaged_body_is_read_or_is_a_wireerror(self, place: int, patch: bytes) -> None:
-        """A damaged body is read or is a WireError, nothing else."""
+        """Any damage leaves a readable body or raises a WireError."""
         data = INFLATED[:place] + patch + INFLATED[place + len(patch) :]
         for version in (MAPPING_VERSION_MIN - 1, MAPPING_VERSION_MIN):
             try:

@@ -1,4 +1,4 @@
-"""The forms a route is answered in."""
+"""The two forms of a route."""
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,10 +14,10 @@ QUEUES = (b'"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm"
 
 
 class RouteTests(SynchronousTestCase):
-    """TopicRouteData and wants_standard_json."""
+    """The class TopicRouteData and the function wants_standard_json."""
 
     def test_who_wants_standard_json(self) -> None:
-        """Java clients from 4.9.4 on, and who asks for it."""
+        """Java clients from 4.9.4 on, and clients that ask for it, get standard JSON."""
         for version, asked, expected in (
             (317, None, False), (317, False, False), (317, True, True), (399, None, False),
             (400, None, False), (401, None, True), (479, False, True), (0, None, False),
@@ -26,7 +26,7 @@ class RouteTests(SynchronousTestCase):
             self.assertIs(wants_standard_json(version, header), expected, msg=f"{version} {asked}")
 
     def test_bare_keys(self) -> None:
-        """Broker ids stand bare."""
+        """Broker ids have no quotes."""
         self.assertEqual(
             ROUTE.encode(),
             b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:10911"},"brokerName":"broker-a",'
@@ -34,7 +34,7 @@ class RouteTests(SynchronousTestCase):
         )
 
     def test_quoted_keys(self) -> None:
-        """Broker ids stand in quotes."""
+        """Broker ids have quotes."""
         self.assertEqual(
             ROUTE.encode_standard(),
             b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:10911"},"brokerName":"broker-a",'
@@ -42,6 +42,6 @@ class RouteTests(SynchronousTestCase):
         )
 
     def test_reads_both(self) -> None:
-        """We read either."""
+        """Both forms are read."""
         for data in (ROUTE.encode(), ROUTE.encode_standard(), ROUTE.encode_pretty()):
             self.assertEqual(TopicRouteData.decode(data), ROUTE)

@@ -1,4 +1,4 @@
-"""Long registrations, read a part at a time."""
+"""Long registrations that are read in parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ATTRIBUTES = {"+a": '},"T1":{"', "+b": "}}", "+c": "\\\"},\"x\":{"}
 
 
 def long_body(**fields: Any) -> RegisterBrokerBody:
-    """A body with topics of one kind."""
+    """Return a body with topics of one kind."""
     topics = {f"T{number}": TopicConfig(f"T{number}", number % 9, 4, **fields)
               for number in range(COUNT)}
     return RegisterBrokerBody(TopicConfigSerializeWrapper(topics, DataVersion(1, 2, 3)), ["f:1"])
@@ -57,10 +57,10 @@ def reordered(body: RegisterBrokerBody, *, last: str = "", indent: int | None = 
 
 
 class LongTableTests(SynchronousTestCase):
-    """RegisterBrokerBody.decoding."""
+    """The method RegisterBrokerBody.decoding."""
 
     def test_decoding_in_parts_equals_one_call_of_the_decoder(self) -> None:
-        """It is what one call of the decoder reads, in parts of PART_BYTES."""
+        """Parts of PART_BYTES give the same as one call of the decoder."""
         for body in (long_body(), long_body(attributes=ATTRIBUTES), long_body(order=True)):
             data = body.encode()
             found, pauses = drain(data)
@@ -69,7 +69,7 @@ class LongTableTests(SynchronousTestCase):
             self.assertLessEqual(abs(pauses - len(data) // PART_BYTES), 2)
 
     def test_topics_alone(self) -> None:
-        """What brokers before 3.0.11 send is read in parts too."""
+        """The bodies of brokers before 3.0.11 are read in parts as well."""
         wrapper = long_body().topic_config_serialize_wrapper
         work = decoding_topics(wrapper.encode())
         pauses = 0
@@ -106,7 +106,7 @@ class LongTableTests(SynchronousTestCase):
         self.assertEqual(drain(body.encode()), (body, 0))
 
     def test_table_that_is_not_the_topics(self) -> None:
-        """A member of that name elsewhere is not taken for it."""
+        """A member of that name at another place is not used."""
         body = long_body()
         other = b'{"extra":{"topicConfigTable":{%s}},' % b",".join(
             [b'"X%d":{"topicName":"X%d"}' % (number, number) for number in range(COUNT)])
@@ -114,7 +114,7 @@ class LongTableTests(SynchronousTestCase):
         self.assertEqual(drain(other + b'"filterServerList":[]}')[0], RegisterBrokerBody())
 
     def test_a_damaged_long_table_is_refused_wherever_the_damage_is(self) -> None:
-        """What is no JSON is refused wherever the damage is, and what has other types."""
+        """Invalid JSON and wrong types are refused, wherever they are."""
         # Long enough not to be read as the dialect.
         data = long_body().encode() + b" " * 1_000
         refused = 0
@@ -141,7 +141,7 @@ class LongTableTests(SynchronousTestCase):
                 drain(data.replace(row, wrong))
 
     def test_no_table(self) -> None:
-        """A body without the table is nothing for it."""
+        """A body without the table is not read in parts."""
         work = read_table(b"{}" + b" " * 100_000)
         with self.assertRaises(StopIteration) as raised:
             next(work)

@@ -1,4 +1,4 @@
-"""Data versions, and topics as text."""
+"""Data versions, and topics as texts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,16 +25,16 @@ count = st.integers(-(2**31), 2**31 - 1)
 
 
 class DataVersionTests(SynchronousTestCase):
-    """DataVersion."""
+    """The class DataVersion."""
 
     def test_next_version(self) -> None:
-        """Each change counts and has its time."""
+        """Each change increases the counter and sets the time."""
         version = DataVersion(0, 5, 1)
         version.next_version(9, 3)
         self.assertEqual(version, DataVersion(state_version=3, timestamp=9, counter=2))
 
     def test_the_counter_wraps_around_as_javas_does(self) -> None:
-        """What is written can be read: a broker would not start with the file otherwise."""
+        """Otherwise a broker would not start with the file that it wrote."""
         version = DataVersion(counter=2**63 - 1)
         version.next_version(5)
         self.assertEqual(version.counter, -(2**63))
@@ -51,7 +51,7 @@ class DataVersionTests(SynchronousTestCase):
                 self.assertFalse(older.is_newer_than(newer))
 
     def test_a_version_that_is_assigned_is_equal(self) -> None:
-        """A version that is assigned is equal, and goes its own way after."""
+        """An assigned version is equal at first, and changes independently."""
         one, other = DataVersion(), DataVersion(1, 2, 3)
         one.assign(other)
         self.assertEqual(one, other)
@@ -63,13 +63,13 @@ class TopicTextTests(SynchronousTestCase):
     """TopicConfig as a compressed registration holds it."""
 
     def test_the_text_is_apaches(self) -> None:
-        """The text is Apache's."""
+        """The text is that of Apache."""
         topic = TopicConfig("T", 4, 8, 6, attributes={"message.type": "FIFO"})
         self.assertEqual(topic.encode_text(), 'T 4 8 6 SINGLE_TAG {"message.type":"FIFO"}')
         self.assertEqual(TopicConfig.decode_text(topic.encode_text()), topic)
 
     def test_a_refused_topic_is_in_the_remark_as_apache_writes_it(self) -> None:
-        """As Apache's broker tells a topic it refuses to use."""
+        """Apache's broker reports a topic that it refuses in this form."""
         topic = TopicConfig("T", 4, 8, 5, order=True, attributes={"a": "1", "b": "2"})
         self.assertEqual(
             str(topic), "TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=8, perm=R-X, "
@@ -82,7 +82,7 @@ class TopicTextTests(SynchronousTestCase):
                              TopicConfig("T", 4, 8, 6, TopicFilterType.MULTI_TAG))
 
     def test_a_wrong_piece_is_named(self) -> None:
-        """A wrong piece is named."""
+        """The error names the wrong part."""
         for name, wrong, part in MALFORMED:
             error = self.assertRaises(WireError, TopicConfig.decode_text, wrong)
             self.assertIn(part, str(error), msg=name)
@@ -90,12 +90,12 @@ class TopicTextTests(SynchronousTestCase):
     @given(st.builds(TopicConfig, word, count, count, count, st.sampled_from(TopicFilterType),
                      attributes=st.dictionaries(text, text, max_size=3)))
     def test_round_trip(self, topic: TopicConfig) -> None:
-        """Attributes with spaces come back too."""
+        """Attributes with spaces are read again."""
         self.assertEqual(TopicConfig.decode_text(topic.encode_text()), topic)
 
     @given(text | st.text("T 4826SINGLE_TAG{\":}", max_size=30))
     def test_any_text(self, wrong: str) -> None:
-        """Any text is a topic or a WireError, nothing else."""
+        """Any text is a topic or raises a WireError."""
         try:
             TopicConfig.decode_text(wrong)
         except WireError:
