@@ -14,7 +14,7 @@ from twistmq.tools.client_tls import ssl_context
 
 
 class ContextTests(SynchronousTestCase):
-    """ssl_context."""
+    """The function ssl_context."""
 
     def setUp(self) -> None:
         self.folder = Path(self.mktemp())
@@ -25,7 +25,7 @@ class ContextTests(SynchronousTestCase):
         return ssl_context(TlsClientOptions(verify, host, KeyFiles("tls.client", **files)))
 
     def test_verification_follows_the_options(self) -> None:
-        """What is checked is what the options say."""
+        """The context checks what the options ask for."""
         trust = str(self.authority.cert)
         for verify, host, mode in [
             (True, True, ssl.CERT_REQUIRED), (True, False, ssl.CERT_REQUIRED),

@@ -1,4 +1,4 @@
-"""The command line: options, statuses, what is printed, and real processes."""
+"""The command line: options, statuses, output, and real processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
 
 
 class OverridesTests(SynchronousTestCase):
-    """Settings on the command line."""
+    """Settings in the command line."""
 
     def test_the_first_equals_sign_separates(self) -> None:
         """The first equals sign separates; a later pair wins over an earlier and over -n."""
@@ -53,7 +53,7 @@ class OverridesTests(SynchronousTestCase):
         self.assertEqual(parse_overrides(["namesrvAddr=i:2"], "h:1"), {"namesrvAddr": "i:2"})
 
     def test_an_argument_without_a_value_is_an_error(self) -> None:
-        """What is no setting is an error with the text."""
+        """The error has the argument."""
         for text in ("broker.conf", "=1", ""):
             error = self.assertRaises(SettingsError, parse_overrides, [text])
             self.assertIn(repr(text), str(error))
@@ -67,7 +67,7 @@ class PrintingTests(SynchronousTestCase):
         self.patch(tap, "begin_logging", lambda name, folder, settings: None)
 
     def test_print_all(self) -> None:
-        """-p prints every setting with its value of this start, and ends with 0."""
+        """-p prints every setting with its value at this start, and ends with status 0."""
         file = Path(self.mktemp())
         file.write_text("brokerName=from-file\nflushDiskType=SYNC_FLUSH\nsomething=else\n")
         status, out, err = call("broker", "-c", str(file), "-n", "h:1", "-p", "brokerName=given")
@@ -130,7 +130,7 @@ class PrintingTests(SynchronousTestCase):
         self.assertIn("kvConfigPath=", out)
 
     def test_version_and_help(self) -> None:
-        """The version says how it runs; help names the commands."""
+        """The version tells how it runs; the help lists the commands."""
         status, out, _ = call("--version")
         self.assertEqual(status, 0)
         self.assertRegex(out, r"^twistmq \d+\.\d+\.\d+\S* \((compiled: |pure Python)")
@@ -141,7 +141,7 @@ class PrintingTests(SynchronousTestCase):
                 self.assertRegex(out, rf"(?m)^  {name} ")
 
     def test_a_bad_command_line_ends_with_1(self) -> None:
-        """A bad command line ends with 1, wrong settings with -3, files not there with -1."""
+        """Wrong settings end with -3, and missing files with -1."""
         for arguments, status, text in [
             (["broker", "-x"], 1, "-x"),
             (["nothing"], 1, "nothing"),
@@ -173,10 +173,10 @@ class PrintingTests(SynchronousTestCase):
             self.assertNotIn("Traceback", err)
 
     def test_commands_of_plugins(self) -> None:
-        """A plugin's command runs and is in the help, but cannot take a name of ours."""
+        """A plugin's command runs and is in the help, but cannot replace one of ours."""
         @click.command("hello")
         def hello() -> None:
-            """Says hello."""
+            """Print a greeting."""
             click.echo("hello")
 
         @click.command("up")
@@ -213,7 +213,7 @@ class ProcessTests(SynchronousTestCase):
         self.home.mkdir(parents=True)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a process; it is gone after the test, or when it takes too long."""
+        """Start a process, which is killed after the test or a time-out."""
         process = subprocess.Popen(
             command, cwd=self.home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env={**os.environ, "HOME": str(self.home), "PYTHONUNBUFFERED": "1"},
@@ -224,7 +224,7 @@ class ProcessTests(SynchronousTestCase):
         return process
 
     def end(self, process: subprocess.Popen[str], watchdog: Timer) -> None:
-        """Kill what is left."""
+        """Kill the remaining processes."""
         watchdog.cancel()
         process.kill()
         process.wait()
@@ -232,7 +232,7 @@ class ProcessTests(SynchronousTestCase):
         process.stdout.close()
 
     def read_until(self, process: subprocess.Popen[str], pattern: str) -> str:
-        """What the process printed up to a line that matches."""
+        """Return the output of the process up to a line that matches."""
         assert process.stdout is not None
         seen = ""
         for line in process.stdout:
@@ -242,12 +242,12 @@ class ProcessTests(SynchronousTestCase):
         raise self.failureException(f"no line with {pattern!r} in {seen!r}")
 
     def stop(self, process: subprocess.Popen[str]) -> int:
-        """End a process as an operator does; its status."""
+        """Stop a process as an operator does; :returns: its status."""
         process.send_signal(signal.SIGTERM)
         return process.wait(PATIENCE)
 
     def test_both_answer_the_lines_are_apaches(self) -> None:
-        """Both answer, the lines are Apache's, and SIGTERM ends it cleanly."""
+        """Both servers answer, the lines are Apache's, and SIGTERM ends the process cleanly."""
         process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
                              "--broker-port", "0", "brokerName=b", "mappedFileSizeCommitLog=65536")
         seen = self.read_until(process, "Ctrl-C")
@@ -267,7 +267,7 @@ class ProcessTests(SynchronousTestCase):
         self.assertIn("boot success", (data / "logs" / "up.log").read_text())
 
     def test_plugin_that_is_left_out(self) -> None:
-        """Who starts a broker learns at once which plugin it lacks, and why."""
+        """The output names the missing plugin and the reason."""
         packages = self.home / "packages"
         metadata = packages / "bad-1.dist-info"
         metadata.mkdir(parents=True)
@@ -284,7 +284,7 @@ class ProcessTests(SynchronousTestCase):
         self.assertEqual(self.stop(process), 0)
 
     def test_port_in_use(self) -> None:
-        """A port that is taken is named, and the status is 255."""
+        """The error names the port, and the status is 255."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             process = self.start(*TWISTMQ, "namesrv", f"listenPort={port}",
@@ -295,7 +295,7 @@ class ProcessTests(SynchronousTestCase):
         self.assertEqual(process.wait(PATIENCE), 255)
 
     def test_a_setting_that_a_plugin_refuses_at_its_start(self) -> None:
-        """The status is 253 too where a plugin finds the fault after the process has begun."""
+        """The status is 253, too, if a plugin finds the fault after the process has begun."""
         process = self.start(*TWISTMQ, "broker", "messageDelayLevel=1x", "listenPort=0",
                              "bindAddress=127.0.0.1", "storePathRootDir=store")
         seen = self.read_until(process, "messageDelayLevel: '1x' in '1x' is not a num")
@@ -310,7 +310,7 @@ class ProcessTests(SynchronousTestCase):
         self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_a_closed_terminal_ends_it_cleanly_and_other_signals_do_not_end_it(self) -> None:
-        """SIGUSR1 and SIGUSR2 change nothing, SIGQUIT prints the stacks, SIGHUP stops cleanly."""
+        """SIGUSR1 and SIGUSR2 are ignored, SIGQUIT prints the stacks, SIGHUP stops cleanly."""
         process = self.start(*TWISTMQ, "up", "--data", "d", "--namesrv-port", "0",
                              "--broker-port", "0", "mappedFileSizeCommitLog=65536")
         self.read_until(process, "Ctrl-C")
@@ -330,7 +330,7 @@ class ProcessTests(SynchronousTestCase):
         self.assertFalse((self.home / "d/store/abort").exists())
 
     def test_many_signals_end_it_as_cleanly_as_one(self) -> None:
-        """systemd and a supervisor may both send one, at any moment until the process has ended.
+        """systemd and a supervisor may both send one, at any time until the process has ended.
 
         So may somebody who takes the process for one that rotates its log at SIGUSR1.
         """
@@ -368,7 +368,7 @@ class ProcessTests(SynchronousTestCase):
             self.assertEqual(process.wait(PATIENCE), 255)
 
     def test_twistd_prints(self) -> None:
-        """-m works there too; a bad setting is told in one line, with the status it always has."""
+        """-m works as well; a bad setting is one line, with the usual status."""
         process = self.start(*TWISTD, "twistmq", "broker", "-m")
         self.read_until(process, "listenPort=10911")
         self.assertEqual(process.wait(PATIENCE), 0)

@@ -1,4 +1,4 @@
-"""``twistmq store``: options, what is printed, statuses, and that nothing changes on disk."""
+"""``twistmq store``: options, output and statuses; nothing changes on disk."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def call_unread(*arguments: str) -> tuple[int, bytes]:
 
 
 class Terminal(io.StringIO):
-    """A standard error somebody looks at."""
+    """A standard error that is a terminal."""
 
     def isatty(self) -> bool:
-        """It is one."""
+        """Return True."""
         return True
 
 
 class CheckTests(SynchronousTestCase):
-    """``twistmq store check``."""
+    """The command ``twistmq store check``."""
 
     def copy(self) -> Path:
         """A copy of the store Apache's broker wrote, to be damaged."""
@@ -87,14 +87,14 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual((lines[2], lines[-1]), ("and 1 more", "  3  problems"))
 
     def test_commit_log_elsewhere(self) -> None:
-        """--commitlog is where the log is; --index-slots is what the index has."""
+        """--commitlog gives the folder of the log, and --index-slots the slots of the index."""
         root = self.copy()
         (root / "commitlog").rename(root / "log")
         self.assertEqual(call("check", str(root), "--commitlog", str(root / "log"),
                               "--index-slots", "40")[0], 0)
 
     def test_a_missing_store_ends_with_253_or_255(self) -> None:
-        """Status 253, and 255 when it cannot be read."""
+        """The status is 255 if the store cannot be read."""
         status, out, err = call("check", "/nowhere")
         self.assertEqual((status, out), (boot.EXIT_REFUSED, ""))
         self.assertIn("/nowhere is not a store", err)
@@ -107,7 +107,7 @@ class CheckTests(SynchronousTestCase):
         self.assertIn("the disk fails", err)
 
     def test_bad_command_lines(self) -> None:
-        """Status 2, wherever they are bad: 1 says that something disagrees."""
+        """The status is 2 in every case, because 1 means that there are findings."""
         for arguments in (("check",), ("check", str(GOLDEN), "--no-such"), ("--no-such",),
                           ("nothing",), ("dump", str(GOLDEN), "--limit", "-1")):
             status, out, err = call(*arguments)
@@ -115,7 +115,7 @@ class CheckTests(SynchronousTestCase):
             self.assertIn("Usage: twistmq store", err)
 
     def test_ctrl_c_is_no_disagreement_either(self) -> None:
-        """Ctrl-C is no disagreement either."""
+        """The status is not 1."""
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
@@ -123,7 +123,7 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual(call("check", str(GOLDEN))[0], 130)
 
     def test_a_progress_bar_is_shown_on_a_terminal(self) -> None:
-        """A bar where somebody sees it."""
+        """A progress bar is printed only to a terminal."""
         error = Terminal()
         with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(main(["store", "check", str(GOLDEN)]), 0)
@@ -131,13 +131,13 @@ class CheckTests(SynchronousTestCase):
         self.assertRegex(error.getvalue(), r"\[[-#]+\] +\d+%")
 
     def test_the_help_names_checks_and_statuses(self) -> None:
-        """Says what is checked and the statuses."""
+        """It names the checks and the statuses."""
         self.assertIn("exit status", call("--help")[1])
         self.assertIn("queue entry and index item", call("check", "--help")[1].replace("\n", " "))
 
 
 class DumpTests(SynchronousTestCase):
-    """``twistmq store dump``."""
+    """The command ``twistmq store dump``."""
 
     def dump(self, *options: str, root: Path = GOLDEN) -> list[dict[str, Any]]:
         """Dump as JSON lines, with nothing on standard error."""
@@ -162,7 +162,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(found[0]["properties"]["größe"], "消息0")
 
     def test_topic_queue_limit(self) -> None:
-        """By topic and queue, at most so many."""
+        """Records are selected by topic and queue, up to a limit."""
         found = self.dump("--topic", "Golden", "--queue", "1", "--limit", "3", "--no-body")
         self.assertEqual([each["queueOffset"] for each in found], [0, 1, 2])
         self.assertNotIn("body", found[0])
@@ -170,7 +170,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(self.dump("--limit", "0"), [])
 
     def test_records_are_selected_by_store_time(self) -> None:
-        """By store time, in ms and in ISO 8601, both ends included."""
+        """The times are in ms or in ISO 8601; both ends are included."""
         times = [each["storeTime"] for each in self.dump()]
         begin, end = times[5], times[30]
         expected = [each for each in times if begin <= each <= end]
@@ -185,7 +185,7 @@ class DumpTests(SynchronousTestCase):
         self.assertIn("neither ISO 8601 nor", err)
 
     def test_a_key_is_found_with_and_without_an_index(self) -> None:
-        """By index, and the same without one; a key is looked for in other topics too."""
+        """A key is searched in other topics as well."""
         by_index = self.dump("--topic", "Golden", "--key", "key3")
         self.assertEqual([each["body"] for each in by_index], ["body 3"])
         self.assertEqual(self.dump("--key", "key3"), by_index)
@@ -198,7 +198,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(len(self.dump("--topic", "Golden", "--key", "all")), 30)
 
     def test_key_of_a_running_broker(self) -> None:
-        """What is not in the index yet is read from the log."""
+        """Records that are not in the index yet are read from the log."""
         root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         root.mkdir()
         box = StoreBox(RealDisk(), root=str(root)).open()
@@ -215,7 +215,7 @@ class DumpTests(SynchronousTestCase):
         self.successResultOf(box.store.stop())
 
     def test_the_record_at_an_offset_is_dumped(self) -> None:
-        """The record at a place; status 1 when none starts there."""
+        """The status is 1 if no record begins there."""
         second = self.dump("--limit", "2")[1]
         self.assertEqual(self.dump("--offset", str(second["offset"])), [second])
         status, out, err = call("dump", str(GOLDEN), "--offset", "5")
@@ -230,7 +230,7 @@ class DumpTests(SynchronousTestCase):
         self.assertIn("TAGS=Tag0 KEYS=key0 all", second)
 
     def test_damage_goes_to_standard_error_and_the_rest_is_printed(self) -> None:
-        """What cannot be read is named on standard error; the rest is printed."""
+        """Unreadable records are named on standard error."""
         root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         shutil.copytree(GOLDEN, root)
         log = root / "commitlog" / f"{0:020d}"
@@ -241,7 +241,7 @@ class DumpTests(SynchronousTestCase):
         self.assertEqual(call("dump", "/nowhere")[0], boot.EXIT_REFUSED)
 
     def test_nobody_reads(self) -> None:
-        """As behind ``| head``: it ends at once and says nothing, check as well."""
+        """With ``| head`` it ends at once without a message, and so does check."""
         for arguments in (("dump", str(GOLDEN)), ("dump", str(GOLDEN), "--json"),
                           ("check", str(GOLDEN))):
             self.assertEqual(call_unread(*arguments), (141, b""), msg=str(arguments))

@@ -1,4 +1,4 @@
-"""Watching a start: boot lines, failures, twistd's options."""
+"""The observation of a start: boot lines, failures, and twistd's options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from twistmq.tools.command_line import twistmq
 
 
 class FakeReactor:
-    """Runs what it is given at once, and counts its stops."""
+    """A reactor that runs calls at once, and counts its stops."""
 
     def __init__(self) -> None:
         self.stops = 0
@@ -50,14 +50,14 @@ class FakeReactor:
 
 
 def fake_namesrv(settings: Settings | None = None, notices: Sequence[str] = ()) -> Any:
-    """What a starter looks at of a name server, or of its service."""
+    """Return the parts of a name server and its service that a starter needs."""
     return SimpleNamespace(
         started=Deferred(), settings=settings, port=77,
         name_server=SimpleNamespace(hooks=SimpleNamespace(notices=list(notices))))
 
 
 def fake_broker(*name_servers: str, notices: Sequence[str] = ()) -> Any:
-    """What of a broker's service the boot line needs."""
+    """Return the parts of a broker's service that the boot line needs."""
     return SimpleNamespace(
         started=Deferred(), kernel=SimpleNamespace(
             broker_name="b", broker_address="1.2.3.4:5", hooks=Hooks(notices=notices)),
@@ -68,7 +68,7 @@ class StarterTests(SynchronousTestCase):
     """One start."""
 
     def setUp(self) -> None:
-        """Events are collected, the reactor is a fake."""
+        """Collect events, and use a fake reactor."""
         self.events: list[LogEvent] = []
         self.patch(tap.Starter, "log", Logger(observer=self.events.append))
         self.reactor = FakeReactor()
@@ -76,7 +76,7 @@ class StarterTests(SynchronousTestCase):
         self.err = io.StringIO()
 
     def starter(self, kind: str, settings: Settings, service: Any) -> tap.Starter:
-        """A starter of a fake service."""
+        """Return a starter of a fake service."""
         self.patch(services, f"make_{kind}_service", lambda *_: service)
         return tap.Starter(self.reactor, kind, settings)
 
@@ -107,7 +107,7 @@ class StarterTests(SynchronousTestCase):
         self.assertTrue(line.endswith(r"\x1b[2J no twistmq: forged"), line)
 
     def test_output_that_nobody_reads_stops_no_start(self) -> None:
-        """The service manager is told all the same, and later lines go nowhere."""
+        """The service manager is notified, and later lines are dropped."""
         told: list[str] = []
         self.patch(starter, "notify_ready", lambda: told.append("ready"))
         reader, writer = os.pipe()
@@ -120,7 +120,7 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual(told, ["ready"])
 
     def test_namesrv_line(self) -> None:
-        """The name server's line has the real port."""
+        """The line of the name server has the real port."""
         settings = namesrv_settings(None, {"listenPort": "0", "bindAddress": "::1"})
         service = fake_namesrv(settings)
         self.starter("namesrv", settings, service)
@@ -129,8 +129,8 @@ class StarterTests(SynchronousTestCase):
                          "The Name Server boot success. serializeType=JSON, address ::1:77\n")
 
     def test_up_says_what_to_do_next(self) -> None:
-        """After both lines comes when a send is acknowledged, the address that clients need, and
-        where the data is.
+        """After both lines it prints the acknowledgement rule, the clients' address
+        and the folder.
         """
         settings = up_settings("/data", None, {})
         name_server = fake_namesrv(settings)
@@ -147,7 +147,7 @@ class StarterTests(SynchronousTestCase):
         self.assertIn("/data/store, logs in /data/logs", lines[5])
 
     def test_up_that_waits_for_the_disk(self) -> None:
-        """There is nothing to say of acknowledgements."""
+        """No line about acknowledgements is printed."""
         settings = up_settings("/data", None, {"flushDiskType": "SYNC_FLUSH"})
         service = SimpleNamespace(started=Deferred(), namesrv=fake_namesrv(settings),
                                   broker=fake_broker("127.0.0.1:77"))
@@ -156,7 +156,7 @@ class StarterTests(SynchronousTestCase):
         self.assertNotIn("flushDiskType", self.out.getvalue())
 
     def test_address_of_all_addresses(self) -> None:
-        """Nobody can connect to 0.0.0.0: clients are told what they are told of the broker."""
+        """No client can connect to 0.0.0.0, so the line has the address for clients."""
         settings = up_settings("/data", None, {"bindAddress": "0.0.0.0", "brokerIP1": "192.0.2.2"})
         service = SimpleNamespace(
             started=Deferred(), namesrv=fake_namesrv(settings),
@@ -166,7 +166,7 @@ class StarterTests(SynchronousTestCase):
         self.assertIn('setNamesrvAddr("192.0.2.2:77")', self.out.getvalue())
 
     def test_what_starts_beside_the_servers(self) -> None:
-        """Its line is printed and not logged, and it learns the address of the name server."""
+        """Its line is printed and not logged, and it gets the address of the name server."""
         settings = up_settings("/data", None, {})
         service = SimpleNamespace(started=Deferred(), namesrv=fake_namesrv(settings),
                                   broker=fake_broker("127.0.0.1:77"))
@@ -200,7 +200,7 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual((starting.status, self.reactor.stops), (255, 1))
 
     def test_name_server_that_is_not_reached(self) -> None:
-        """A broker that nobody finds yet says so, after its line."""
+        """A broker that is not registered says so, after its line."""
         service = fake_broker("h:1", "i:2")
         service.name_servers.unreached = {"i:2": "refused"}
         self.starter("broker", broker_settings(None, {"namesrvAddr": "h:1;i:2"}), service)
@@ -209,7 +209,7 @@ class StarterTests(SynchronousTestCase):
         self.assertRegex(self.err.getvalue(), "^twistmq: the name server i:2 .*: refused\n$")
 
     def test_a_failed_start_is_one_line_and_stops_the_reactor_once(self) -> None:
-        """A start that fails is told in one line, stops the reactor once and has its status."""
+        """The process has the status of the failure."""
         service = fake_broker()
         starter = self.starter("broker", broker_settings(None, {}), service)
         self.reactor.stops = 1  # a signal came first: stopping again raises
@@ -220,7 +220,7 @@ class StarterTests(SynchronousTestCase):
         self.assertEqual(self.reactor.stops, 2)
 
     def test_store_that_is_not_stopped(self) -> None:
-        """The process ends with a status and a line that say so; a clean stop has neither."""
+        """The process ends with a status and a line; a clean stop has neither."""
         service = fake_broker()
         service.kernel.store = SimpleNamespace(stop_fault="")
         starter = self.starter("broker", broker_settings(None, {}), service)
@@ -232,7 +232,7 @@ class StarterTests(SynchronousTestCase):
                          "twistmq: the store could not be stopped cleanly: the disk is full\n")
 
     def test_a_signal_during_the_start_is_not_a_failure(self) -> None:
-        """A signal in mid-start is no failure."""
+        """It stops the start cleanly."""
         service = fake_broker()
         starter = self.starter("broker", broker_settings(None, {}), service)
         self.fire(service, Failure(CancelledError()))
@@ -255,7 +255,7 @@ class StarterTests(SynchronousTestCase):
             self.assertEqual("log_failure" in event, level == "critical")
 
     def test_notices_go_to_the_log_and_to_the_terminal(self) -> None:
-        """What is amiss is told in the log and to who started it: plugins, then settings."""
+        """Notices about plugins and settings are logged and printed."""
         settings = up_settings("/data", None, {"zeta": "1", "alpha": "2"})
         broker = fake_broker(notices=["plugin bad is left out: it is bad"])
         service = SimpleNamespace(started=Deferred(), broker=broker, namesrv=fake_namesrv())
@@ -284,7 +284,7 @@ class SignalTests(SynchronousTestCase):
         tap.handle_signals(self.reactor)
 
     def raise_each(self, *numbers: signal.Signals) -> None:
-        """Raise signals, and let the reactor run what their handlers gave it."""
+        """Raise signals, and let the reactor run the calls of their handlers."""
         for number in numbers:
             signal.raise_signal(number)
         calls, self.calls = self.calls, []
@@ -292,12 +292,12 @@ class SignalTests(SynchronousTestCase):
             call(*arguments)
 
     def test_a_second_signal_changes_nothing(self) -> None:
-        """It is ignored, until the process ends."""
+        """It is ignored until the process ends."""
         self.raise_each(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
         self.assertEqual(self.reactor.stops, 1)
 
     def test_two_signals_of_the_same_moment(self) -> None:
-        """Both are pending when Python calls the handler of the first one: one of them stops."""
+        """Both are pending when Python calls the first handler; one of them stops the server."""
         both = [signal.SIGTERM, signal.SIGHUP]
         signal.pthread_sigmask(signal.SIG_BLOCK, both)
         for number in both:
@@ -306,7 +306,7 @@ class SignalTests(SynchronousTestCase):
         self.assertEqual(len(self.calls), 1)
 
     def test_a_closed_terminal_stops_as_sigterm(self) -> None:
-        """SIGHUP stops, unless nohup has it ignored."""
+        """SIGHUP stops the server, unless nohup lets it be ignored."""
         self.raise_each(signal.SIGHUP, signal.SIGTERM)
         self.assertEqual(self.reactor.stops, 1)
         self.assertIs(signal.getsignal(signal.SIGHUP), signal.SIG_IGN)
@@ -320,21 +320,21 @@ class SignalTests(SynchronousTestCase):
         self.assertEqual(self.reactor.stops, 0)
 
     def test_no_signal_ends_a_process_that_stops(self) -> None:
-        """Python gives up its own handlers, but not that a signal is ignored, before the end."""
+        """Before its end Python removes handlers, but a signal that is ignored stays so."""
         self.raise_each(signal.SIGTERM)
         for number in (*HANDLED, signal.SIGQUIT):
             self.assertIs(signal.getsignal(number), signal.SIG_IGN)
         signal.raise_signal(signal.SIGQUIT)
 
     def test_a_signal_while_the_reactor_stops_changes_nothing(self) -> None:
-        """A start that failed stops it too: nothing is raised."""
+        """A failed start stops the reactor as well, and no error is raised."""
         self.reactor.stop()
         self.raise_each(signal.SIGINT)
         self.assertEqual(self.reactor.stops, 2)
 
 
 class OptionsTests(SynchronousTestCase):
-    """twistd's options."""
+    """The options of twistd."""
 
     def parsed(self, *arguments: str) -> Any:
         """The settings that a command line of twistd gives."""
@@ -343,7 +343,7 @@ class OptionsTests(SynchronousTestCase):
         return options.subOptions
 
     def test_each_servers_options_equal_its_commands(self) -> None:
-        """Each server's options give the settings its command gives."""
+        """The settings of each server are those of its command."""
         up = self.parsed("up", "--data", "/d", "--broker-port", "1", "--namesrv-port=2", "a=b")
         self.assertEqual(up.kind, "up")
         self.assertEqual(up.settings.text("storePathRootDir"), "/d/store")
@@ -356,7 +356,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(self.parsed("namesrv", "-n", "h:1").settings.unknown, {})
 
     def test_options_are_those_of_the_commands(self) -> None:
-        """Each server takes what its twistmq command takes: mqnamesrv has no -m, so neither has."""
+        """Each server has the options of its command; mqnamesrv has no -m."""
         for name, _, options, _ in tap.Options.subCommands:
             ours: Any = options()  # type: ignore[operator]
             taken = {f"--{long.rstrip('=')}" for long in ours.longOpt}
@@ -369,7 +369,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertRaises(usage.UsageError, self.parsed, "namesrv", "-m")
 
     def test_the_console_under_twistd_needs_a_token(self) -> None:
-        """Its address is in a log there, so the token must not be."""
+        """Its address is in the log there, and must not contain the token."""
         for option in (["--console"], ["--console-port", "0"]):
             with patch.dict("os.environ", {"TWISTMQ_CONSOLE_TOKEN": "x" * 20}):
                 self.assertIsNotNone(self.parsed("up", *option).companion)
@@ -380,7 +380,7 @@ class OptionsTests(SynchronousTestCase):
                          ("twistmq: --console-port 70000 is not a port\n", 1))
 
     def refusal(self, *arguments: str) -> tuple[str, object]:
-        """What a command line that is refused prints, and its status."""
+        """Return the output and the status of a refused command line."""
         err = io.StringIO()
         with patch.dict("os.environ", {"TWISTMQ_CONSOLE_TOKEN": ""}), (
                 contextlib.redirect_stderr(err)):
@@ -388,7 +388,7 @@ class OptionsTests(SynchronousTestCase):
         return err.getvalue(), error.code
 
     def test_a_name_servers_n_promises_nothing(self) -> None:
-        """A name server's -n promises nothing, in either help."""
+        """Neither help says that a name server uses -n."""
         helps = [tap.NamesrvOptions().getUsage(), twistmq.commands["namesrv"].get_help(
             click.Context(twistmq.commands["namesrv"]))]
         for text in helps:
@@ -396,7 +396,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertNotIn("register", text)
 
     def test_an_invalid_setting_is_one_line_without_twistds_help(self) -> None:
-        """Settings without meaning are told in one line, without twistd's help in front of it."""
+        """The error is one line, without twistd's help before it."""
         for arguments, status, text in [
             (["broker", "listenPort=x"], 253, "listenPort=x (command line)"),
             (["broker", "-c", "/no/such"], 255, "/no/such"),
@@ -413,7 +413,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("up, namesrv or broker?", str(missing))
 
     def test_the_version_is_ours(self) -> None:
-        """The version is ours, for each server as well."""
+        """Each server has our version as well."""
         for arguments in (["--version"], ["up", "--version"]):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
@@ -422,7 +422,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertRegex(out.getvalue(), "^twistmq [0-9]")
 
     def test_p_prints_the_settings_and_ends_with_0(self) -> None:
-        """-p prints the settings and ends with 0."""
+        """-p prints the settings and ends with status 0."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             error = self.assertRaises(SystemExit, self.parsed, "namesrv", "-p")
@@ -430,7 +430,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("listenPort=9876\n", out.getvalue())
 
     def test_p_prints_the_settings_of_plugins(self) -> None:
-        """As the command does; of several brokers each has its own."""
+        """This is as in the command; each of several brokers has its own settings."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertRaises(SystemExit, self.parsed, "broker", "--brokers", "2", "-p")

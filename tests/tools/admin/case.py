@@ -1,4 +1,4 @@
-"""What the tests of ``twistmq admin`` share: a broker, and commands run in this process."""
+"""The common parts of tests of ``twistmq admin``: a broker, and commands in this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
 
 
 class Member:
-    """A client that produces and consumes, as far as a broker can see, on a thread of its own.
+    """A client that is a producer and a consumer for a broker, on its own thread.
 
     :param group: of its consumer; ``group-producer`` is its producer's.
     :param topic: what it subscribes to.
@@ -62,7 +62,7 @@ class Member:
             status_table={topic: {"consumeOKTPS": 1.5}})
 
     def tell(self, *answers: tuple[int, bytes]) -> threading.Thread:
-        """Say what it does to who asks next, then answer requests of these codes, in order."""
+        """Send a heartbeat, then answer requests of these codes, in order."""
         def run() -> None:
             for code, body in (
                     (RequestCode.GET_CONSUMER_RUNNING_INFO, self._info.encode()), *answers):
@@ -74,7 +74,7 @@ class Member:
         return thread
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the groups."""
         self._connection.close()
 
 
@@ -94,14 +94,14 @@ class AdminCase(SynchronousTestCase):
         return call(*arguments, "-n", self.running.namesrv_address)
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """The rows of a command that does what it is told."""
+        """Return the rows of a command that must succeed."""
         status, out, err = self.call(*arguments, "--output", "json")
         self.assertEqual((status, err), (0, ""), msg=arguments)
         rows: list[dict[str, Any]] = json.loads(out)
         return rows
 
     def refusal(self, *arguments: str) -> str:
-        """The one line of a command that fails."""
+        """Return the line of a command that must fail."""
         status, out, err = self.call(*arguments)
         self.assertEqual((status, out), (1, ""), msg=arguments)
         self.assertEqual(err.count("\n"), 1, msg=err)
@@ -109,7 +109,7 @@ class AdminCase(SynchronousTestCase):
         return err
 
     def member(self, group: str, topic: str) -> Member:
-        """A client of a group, until the test ends."""
+        """Return a client of a group, which is closed after the test."""
         member = Member(self.broker, group, topic)
         self.addCleanup(member.close)
         return member

@@ -1,4 +1,4 @@
-"""Commands of brokers, clusters and name servers, and exports."""
+"""Commands for brokers, clusters and name servers, and exports."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from twistmq.tools.admin.session import Broker, Session
 
 
 class BrokerTests(AdminCase):
-    """Figures, settings, cleaning."""
+    """Tables, settings, and removal of old data."""
 
     def test_a_brokers_table(self) -> None:
-        """A broker's table, by address and by cluster."""
+        """The table of a broker is shown, by address and by cluster."""
         rows = self.rows("brokerStatus", "-b", self.broker)
         table = {row["name"]: row["value"] for row in rows}
         self.assertEqual((table["brokerVersionDesc"], table["brokerActive"]), ("V5_3_3", "true"))
@@ -31,7 +31,7 @@ class BrokerTests(AdminCase):
         self.assertEqual(names, table.keys())
 
     def test_cluster_statistics_count_todays_messages(self) -> None:
-        """What went in today."""
+        """The statistics have the messages of today."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         self.rows("sendMessage", "-t", "T", "-p", "x")
         [row] = self.rows("clusterList", "-m")
@@ -41,14 +41,14 @@ class BrokerTests(AdminCase):
         self.assertLess(row["hours"], 1)
 
     def test_a_brokers_settings(self) -> None:
-        """A broker's settings."""
+        """The settings of a broker are shown."""
         table = {row["name"]: row["value"] for row in self.rows("getBrokerConfig", "-b",
                                                                 self.broker)}
         self.assertEqual((table["brokerName"], table["brokerIP1"]), ("broker-a", "127.0.0.1"))
         self.assertEqual(table["messageDelayLevel"].split()[0], "1s")
 
     def test_each_kind_of_cleaning_runs_when_asked_for(self) -> None:
-        """Each kind of cleaning is done where it is asked for."""
+        """Each kind of removal runs when it is asked for."""
         for name in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
             for place in (("-b", self.broker), ("-c", "DefaultCluster"), ()):
                 self.assertEqual(self.rows(name, *place), [
@@ -56,7 +56,7 @@ class BrokerTests(AdminCase):
 
 
     def test_a_master_without_slaves(self) -> None:
-        """A master without slaves, by address and by cluster; it takes what is for slaves."""
+        """A master without slaves is shown; it accepts the commands for slaves."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         self.rows("sendMessage", "-t", "T", "-p", "x")
         for place in (("-b", self.broker), ("-c", "DefaultCluster")):
@@ -70,7 +70,7 @@ class BrokerTests(AdminCase):
 
 
 class _Session:
-    """Answers of brokers, by address."""
+    """The answers of brokers, by address."""
 
     def __init__(self, answers: dict[str, bytes]) -> None:
         self.answers = answers
@@ -89,10 +89,10 @@ class _Session:
 
 
 class ReplicationTests(SynchronousTestCase):
-    """haStatus of brokers that have replication."""
+    """The command haStatus for brokers with replication."""
 
     def test_master_and_slave(self) -> None:
-        """What Apache's brokers say of each other; a row for each slave of a master."""
+        """Apache's brokers report each other; each slave of a master has a row."""
         connection = (b'{"addr":"127.0.0.1:%d","diff":%d,"inSync":%s,"slaveAckOffset":%d,'
                       b'"transferFromWhere":0,"transferredByteInSecond":5}')
         master = b'{"haConnectionInfo":[%s],"master":true,"masterCommitLogMaxOffset":100}' % (
@@ -106,14 +106,14 @@ class ReplicationTests(SynchronousTestCase):
             ("b", "s:1", "slave", 90, "127.0.0.1:9", 100, 10, True, 5)])
 
     def test_lone_master(self) -> None:
-        """Who has no slave has a row too."""
+        """A master without slaves has a row as well."""
         body = HARuntimeInfo(master=True, master_commit_log_max_offset=3).encode()
         session = cast(Session, _Session({"m:1": body}))
         self.assertEqual(list(replication_status(session, broker="m:1", cluster=None)), [
             ("b", "m:1", "master", 3, "no slave", None, None, None, None)])
 
     def test_a_slave_that_does_not_know_how_far_its_master_is(self) -> None:
-        """It is gone, has not said it yet, or said it long ago."""
+        """The master is lost, has not reported its end yet, or reported it long ago."""
         for activated, told in ((False, 0), (False, 200), (True, 0), (True, 80)):
             body = HARuntimeInfo(ha_client_runtime_info=HAClientRuntimeInfo(
                 activated=activated, master_addr="m:2", master_flush_offset=told,
@@ -127,18 +127,18 @@ class NameServerTests(AdminCase):
     """Values, settings and permissions."""
 
     def test_a_value_is_kept_and_forgotten(self) -> None:
-        """A value is kept and forgotten."""
+        """A value is stored, read and deleted."""
         [row] = self.rows("updateKvConfig", "-s", "space", "-k", "key", "-v", "a=b")
         self.assertEqual((row["address"], row["value"]), (self.running.namesrv_address, "a=b"))
         self.rows("deleteKvConfig", "-s", "space", "-k", "key")
 
     def test_a_name_servers_settings(self) -> None:
-        """A name server's settings."""
+        """The settings of a name server are shown."""
         table = {row["name"]: row["value"] for row in self.rows("getNamesrvConfig")}
         self.assertEqual(table["enableTopicList"], "true")
 
     def test_write_permission(self) -> None:
-        """Producers are kept from a broker, and let to it again."""
+        """The write permission of a broker is removed and given back."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         [row] = self.rows("wipeWritePerm", "-b", "broker-a")
         self.assertGreater(row["topics"], 0)
@@ -147,7 +147,7 @@ class NameServerTests(AdminCase):
         self.assertEqual(self.rows("topicRoute", "-t", "T")[0]["perm"], 6)
 
     def test_one_of_two_is_down(self) -> None:
-        """What the one that is there did is shown, the other is told."""
+        """The result of the other name server is shown, and the failure is reported."""
         from tests.tools.admin.case import call
 
         status, out, err = call("updateKvConfig", "-s", "s", "-k", "k", "-v", "v", "--output",
@@ -160,7 +160,7 @@ class NameServerTests(AdminCase):
 
 
 class ExportTests(AdminCase):
-    """What is exported."""
+    """Exports."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -168,7 +168,7 @@ class ExportTests(AdminCase):
         self.rows("updateSubGroup", "-b", self.broker, "-g", "g", "-r", "5")
 
     def test_topics_and_groups_of_users(self) -> None:
-        """Topics and groups of users, shown or written."""
+        """The topics and groups of users are printed or written to a file."""
         shown = {row["name"]: row["value"] for row in self.rows("exportMetadata", "-c",
                                                                 "DefaultCluster")}
         self.assertEqual((shown["topicConfigTable/T/readQueueNums"],
@@ -189,7 +189,7 @@ class ExportTests(AdminCase):
                                                f"{folder}/file"))
 
     def test_the_export_names_cluster_size_and_settings(self) -> None:
-        """How large the cluster is, and what brokers promise."""
+        """The export has the size of the cluster and the settings of its brokers."""
         shown = {row["name"]: row["value"] for row in self.rows("exportConfigs", "-c",
                                                                 "DefaultCluster")}
         self.assertEqual((shown["clusterScale/masterBrokerSize"],
@@ -197,7 +197,7 @@ class ExportTests(AdminCase):
                           shown["brokerConfigs/broker-a/flushDiskType"]), (1, 0, "ASYNC_FLUSH"))
 
     def test_how_much_the_cluster_does(self) -> None:
-        """How much the cluster does."""
+        """The export has the load of the cluster."""
         self.member("g", "T")
         shown = {row["name"]: row["value"] for row in self.rows("exportMetrics", "-c",
                                                                 "DefaultCluster")}

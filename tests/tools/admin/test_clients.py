@@ -1,4 +1,4 @@
-"""Commands of connections."""
+"""Commands for connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twistmq.tools.admin.clients import version_name
 
 
 class VersionTests(SynchronousTestCase):
-    """``version_name``."""
+    """The function ``version_name``."""
 
     def test_the_names_in_apaches_table(self) -> None:
         """The names in Apache's table. Source: MQVersion @5.3.3."""
@@ -21,10 +21,10 @@ class VersionTests(SynchronousTestCase):
 
 
 class ConnectionTests(AdminCase):
-    """Who is connected."""
+    """The connections of clients."""
 
     def test_consumers_and_producers(self) -> None:
-        """A client, and what it subscribes to."""
+        """A client is shown with its subscriptions."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         client = self.member("g", "T")
         [row] = self.rows("consumerConnection", "-g", "g")
@@ -39,6 +39,6 @@ class ConnectionTests(AdminCase):
         self.assertEqual((row["client"], row["language"]), (client.client, "PYTHON"))
 
     def test_a_group_without_members_shows_no_connection(self) -> None:
-        """A group nobody is in."""
+        """The group has no members."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         self.assertIn("not exist", self.refusal("producerConnection", "-g", "g", "-t", "T"))

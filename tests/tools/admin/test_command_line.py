@@ -35,10 +35,10 @@ def program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 class HelpTests(SynchronousTestCase):
-    """Help and completion."""
+    """The help and the completion."""
 
     def test_all_commands(self) -> None:
-        """Help names every command under its group."""
+        """The help lists every command under its group."""
         status, out, _ = call("--help")
         self.assertEqual(status, 0)
         for name in all_commands():
@@ -46,7 +46,7 @@ class HelpTests(SynchronousTestCase):
         self.assertLess(out.index("Topics:"), out.index("Consumer groups:"))
 
     def test_each_command(self) -> None:
-        """The help of a command has its options, what must be given and what is taken if not."""
+        """It has the options of the command, those that are required, and the defaults."""
         for name, row in all_commands().items():
             status, out, _ = call(name, "--help")
             self.assertEqual(status, 0, msg=name)
@@ -69,7 +69,7 @@ class HelpTests(SynchronousTestCase):
         self.assertEqual(completed("twistmq admin updateOrderConf -m g"), ["plain,get"])
 
     def test_commands_of_packages(self) -> None:
-        """A package brings commands; one that cannot be imported takes away its own alone."""
+        """A package may add commands; one that cannot be imported removes only its own."""
         row = Command("someOther", "topic", "Do it.", "some.module:function", (),
                       (RequestCode.PUT_KV_CONFIG,), ("a",))
         titled = dataclasses.replace(row, name="someTitled", group="Topics")
@@ -89,7 +89,7 @@ class HelpTests(SynchronousTestCase):
         self.assertIn("  topicRoute ", out)
 
     def test_starts_quickly(self) -> None:
-        """What takes long to import is imported by no command."""
+        """No command imports slow modules at its start."""
         source = ("import sys; from twistmq.tools.command_line import main; "
                   "main(['admin', 'topicList', '-n', '127.0.0.1:1', '--timeout', '1']); "
                   "sys.stdout = sys.stderr; main(['admin', '--help']); "
@@ -109,13 +109,13 @@ class ErrorTests(SynchronousTestCase):
         return err
 
     def test_nobody_answers(self) -> None:
-        """A name server that is not there is one line that names it."""
+        """A name server that is down causes one line with its address."""
         err = self.one_line("topicList", "-n", "127.0.0.1:1")
         self.assertTrue(err.startswith(
             "twistmq: no name server answers: connect to 127.0.0.1:1 failed: "), msg=err)
 
     def test_bad_command_lines(self) -> None:
-        """What is missing or has no meaning is one line, with where to read more."""
+        """A missing or invalid argument causes one line, which names the help."""
         for arguments, part in (
                 (("nosuch",), "No such command 'nosuch'"),
                 (("topicRoute",), "Missing option '-t'"),
@@ -131,7 +131,7 @@ class ErrorTests(SynchronousTestCase):
             self.assertTrue(err.startswith("twistmq: "), msg=err)
 
     def test_a_time_is_read_in_each_form(self) -> None:
-        """A time is read in each form."""
+        """Each accepted form of a time is read."""
         from click import Context, Option
 
         from twistmq.tools.admin.command_line import _time, admin
@@ -154,10 +154,10 @@ class ErrorTests(SynchronousTestCase):
 
 
 class OutputTests(AdminCase):
-    """Tables and JSON of a broker that runs."""
+    """Tables and JSON from a running broker."""
 
     def test_table_and_json(self) -> None:
-        """The same rows, for people and for programs."""
+        """The rows are the same in both forms."""
         status, out, err = self.call("clusterList")
         self.assertEqual((status, err), (0, ""))
         self.assertEqual(out.splitlines()[2].split()[:4],
@@ -166,13 +166,13 @@ class OutputTests(AdminCase):
         self.assertEqual((row["cluster"], row["id"], row["active"]), ("DefaultCluster", 0, True))
 
     def test_a_refusal_does_not_act_on_a_terminal(self) -> None:
-        """What a server repeats is escaped, as tables and JSON are."""
+        """Text from a server is escaped, as in tables and JSON."""
         err = self.refusal("topicRoute", "-t", "None\x9b31m\u202e\x07")
         self.assertIn("None\\x9b31m\\u202e\\x07", err)
         self.assertTrue(err.rstrip("\n").isprintable())
 
     def test_a_refusal_is_one_line_with_remark_and_code(self) -> None:
-        """What a server says no to is one line with its words and its code."""
+        """A refusal of a server is one line with its remark and code."""
         self.assertIn("answered 17: No topic route info", self.refusal("topicRoute", "-t", "None"))
 
     def test_the_name_servers_may_be_in_the_environment(self) -> None:
@@ -213,7 +213,7 @@ class OutputTests(AdminCase):
         self.assertNotIn("\x1b", program(*command[3:]).stdout)
 
     def test_nobody_reads(self) -> None:
-        """A reader that went away ends it without a traceback."""
+        """If the reader closes the pipe, the command ends without a traceback."""
         reading, writing = os.pipe()
         os.close(reading)
         try:
@@ -227,7 +227,7 @@ class OutputTests(AdminCase):
 
 
 class TlsTests(AdminCase):
-    """Servers that speak nothing but TLS."""
+    """Servers that require TLS."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
@@ -241,12 +241,12 @@ class TlsTests(AdminCase):
         super().setUp()
 
     def test_tls_is_spoken_only_with_the_option(self) -> None:
-        """With --tls all is done; without, the connection comes to nothing."""
+        """With --tls all commands work; without it the connection fails."""
         self.assertIn({"topic": "TBW102"}, self.rows("topicList", "--tls"))
         self.refusal("topicList", "--timeout", "2")
 
     def test_checks_the_server(self) -> None:
-        """A file says whom to trust; a server of nobody trusted is refused."""
+        """A file has the trusted authority; a server of another one is refused."""
         file = self.folder / "tls.properties"
         file.write_text(f"tls.client.authServer=true\ntls.client.trustCertPath={self.trust}\n")
         self.assertTrue(self.rows("topicList", "--tls-config", str(file)))
@@ -272,13 +272,13 @@ class KeyTests(AdminCase):
         super().setUp()
 
     def keys(self, **names: str) -> Any:
-        """An environment with these and no other keys."""
+        """Set the environment to these keys."""
         names = {name: text for name, text in {
             **os.environ, "ROCKETMQ_HOME": "/no/such", **names}.items() if text}
         return mock.patch.dict(os.environ, names, clear=True)
 
     def test_secret_key_of_the_environment(self) -> None:
-        """The account is an option, its secret is not."""
+        """The access key is an option, and the secret key is in the environment."""
         with self.keys(ROCKETMQ_SECRET_KEY="secret-of-admin"):
             status, out, err = self.call("brokerStatus", "-b", self.broker, "--access-key",
                                          "admin-key")
@@ -286,7 +286,7 @@ class KeyTests(AdminCase):
         self.assertNotIn("secret", out)
 
     def test_wrong_and_missing_keys(self) -> None:
-        """Who may not is told so in a line, without the secret."""
+        """The error is one line without the secret."""
         with self.keys(ROCKETMQ_SECRET_KEY="not-the-secret"):
             err = self.refusal("brokerStatus", "-b", self.broker, "--access-key", "admin-key")
         self.assertNotIn("not-the-secret", err)
@@ -294,7 +294,7 @@ class KeyTests(AdminCase):
             self.assertIn("answered", self.refusal("brokerStatus", "-b", self.broker))
 
     def test_secret_key_is_asked_for(self) -> None:
-        """What is typed is not shown."""
+        """The typed text is not shown."""
         with self.keys(), mock.patch("click.prompt", return_value="secret-of-admin") as prompt:
             status, out, err = self.call("brokerStatus", "-b", self.broker, "--access-key",
                                          "admin-key")
@@ -303,7 +303,7 @@ class KeyTests(AdminCase):
         self.assertNotIn("secret", out)
 
     def test_file_of_mqadmin(self) -> None:
-        """Both keys may be where mqadmin has them."""
+        """Both keys may be in the file of mqadmin."""
         file = self.home / "conf" / "tools.yml"
         file.write_text("accessKey: admin-key\nsecretKey: secret-of-admin\n")
         with self.keys(ROCKETMQ_HOME=str(self.home)):

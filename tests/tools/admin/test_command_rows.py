@@ -1,4 +1,4 @@
-"""The table of commands says what mqadmin has and what the functions take."""
+"""The table of commands agrees with mqadmin and with the functions."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ NEEDED: Final = {
 
 
 def function_of(row: Command) -> Any:
-    """The function of a command."""
+    """Return the function of a command."""
     module, _, name = row.function.rpartition(":")
     return getattr(import_module(
         module if "." in module else f"twistmq.tools.admin.{module}"), name)
 
 
 class TableTests(SynchronousTestCase):
-    """``COMMANDS`` and what packages add."""
+    """The table ``COMMANDS`` and the rows of packages."""
 
     def test_names_and_groups(self) -> None:
-        """All of mqadmin's commands of these groups are there, or it is said why not."""
+        """Each of mqadmin's commands in these groups exists, or its absence is explained."""
         for group, names in MQADMIN.items():
             ours = {row.name for row in all_commands().values()
                     if row.group == group and row.name not in OURS}
@@ -94,7 +94,7 @@ class TableTests(SynchronousTestCase):
             "listAcl", "copyAcl", "migrateAcl"})
 
     def test_every_option_of_mqadmin_is_accepted_under_its_names(self) -> None:
-        """Each option of mqadmin is taken under its names and with a value if it has one there.
+        """Each option of mqadmin is accepted under its names, with a value if it needs one.
 
         A blank at the end of a long name is a slip of mqadmin's.
         """
@@ -119,7 +119,7 @@ class TableTests(SynchronousTestCase):
                             self.assertIn((name, long), NEEDED, msg=version)
 
     def test_names_with_a_blank(self) -> None:
-        """They are taken as they stand in mqadmin, one word of the shell, also with a value."""
+        """They are one word of the shell, as in mqadmin, also with a value."""
         for version, commands in OPTIONS.items():
             asked = {(name, long): short for name, options in commands.items()
                      for short, long, *_ in options if " " in long and name in all_commands()}
@@ -149,7 +149,7 @@ class TableTests(SynchronousTestCase):
                 self.assertEqual({each.name for each in others}, options, msg=row.name)
 
     def test_rows_are_whole(self) -> None:
-        """Groups, codes, options of other columns; no flag stands for two options."""
+        """Groups, codes and options are complete; no flag is used for two options."""
         common = {"-n", "--namesrv", "--namesrvAddr", "--output", "--access-key", "--timeout",
                   "--tls", "--tls-config",
                   "-h", "--help"}

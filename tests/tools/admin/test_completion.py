@@ -1,4 +1,4 @@
-"""What a shell is told while a name is typed."""
+"""The completion of names in a shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAIN: Final = "from twistmq.tools.command_line import main; raise SystemExit(ma
 
 
 def completed(words: str, shell: str = "bash", **environment: str) -> list[str]:
-    """What a shell is told when the last of some words is to be completed, in a process of its own.
+    """Return the completions of the last of some words, from another process.
 
     :raises AssertionError: when anything is said besides.
     """
@@ -42,7 +42,7 @@ def completed(words: str, shell: str = "bash", **environment: str) -> list[str]:
 
 
 class CompletionTests(AdminCase):
-    """With servers."""
+    """Completion with servers."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -52,7 +52,7 @@ class CompletionTests(AdminCase):
         self.rows("updateTopic", "-b", self.broker, "-t", "%RETRY%packers")
 
     def names(self, words: str, shell: str = "bash") -> list[str]:
-        """What is completed; again, where a machine that is busy did not do it in half a second."""
+        """Return the completions; a busy machine, which needs more than half a second, repeats."""
         found: list[str] = []
 
         def any_found() -> list[str]:
@@ -65,7 +65,7 @@ class CompletionTests(AdminCase):
         return found
 
     def test_topics_are_completed_by_prefix_and_retry_topics_after_percent(self) -> None:
-        """Those that begin so; those of retries only where % was typed."""
+        """Topics with the prefix are completed, retry topics only after %."""
         self.assertEqual(self.names("topicStatus -t ord"), ["order-lines", "orders"])
         self.assertEqual(self.names("topicStatus --topic %RETRY%pa"), ["%RETRY%packers"])
         names = self.names("topicRoute -t ")
@@ -75,30 +75,30 @@ class CompletionTests(AdminCase):
             self.assertEqual(self.names("topicStatus -t orders", shell)[:1], ["orders"], msg=shell)
 
     def test_groups_with_settings_or_retry_topics_are_completed(self) -> None:
-        """Those with settings, and those that have a topic of retries only."""
+        """Groups with settings are completed, and those that only have a retry topic."""
         wait_until("both groups are completed", lambda: self.names(
             "consumerProgress -g pa") == ["packers", "payers"])
         self.assertEqual(self.names("cloneGroupOffset -s payers -d pac"), ["packers"])
 
     def test_clusters_are_completed_from_a_name_server(self) -> None:
-        """By a name server alone."""
+        """A name server suffices."""
         self.assertEqual(self.names("clusterRT -c D"), ["DefaultCluster"])
 
     def test_servers_of_the_line(self) -> None:
-        """Those named before win."""
+        """Addresses in the command line take precedence."""
         words = f"twistmq admin topicStatus -n {self.running.namesrv_address} -t orders"
         wait_until("the topic is completed", lambda: completed(
             words, NAMESRV_ADDR="127.0.0.1:1") == ["orders"])
 
     def test_a_broker_that_is_silent(self) -> None:
-        """What the others told is there all the same."""
+        """The names from the other brokers are completed."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             address = f"127.0.0.1:{silent.getsockname()[1]}"
             self.register(address)
             self.assertEqual(self.names("consumerProgress -g pac"), ["packers"])
 
     def register(self, address: str) -> None:
-        """Have the name server know a broker of this address, named to be asked first."""
+        """Register a broker with this address, which is asked first."""
         from twistmq.broker.edge.clock import now_ms
         from twistmq.broker.testing.name_server import make_registration
 
@@ -108,10 +108,10 @@ class CompletionTests(AdminCase):
 
 
 class FailureTests(SynchronousTestCase):
-    """Without servers, or with those that are of no help."""
+    """Completion without servers, or with useless ones."""
 
     def test_unreachable_servers_complete_nothing_and_print_nothing(self) -> None:
-        """Nobody listens, nobody answers, an address that is none: no name and no word."""
+        """No server listens or answers, or the address is invalid: nothing is printed."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             nobody = f"127.0.0.1:{silent.getsockname()[1]}"
             for address in (nobody, "127.0.0.1:1", "no such address"):
@@ -119,11 +119,11 @@ class FailureTests(SynchronousTestCase):
                                  [], msg=address)
 
     def test_no_secret_key(self) -> None:
-        """A key that would have to be asked for is none, and nobody is asked."""
+        """The secret key would have to be typed, so no request is signed."""
         self.assertEqual(completed("twistmq admin topicStatus --access-key me -t a"), [])
 
     def test_half_a_second(self) -> None:
-        """Servers that are slow are waited for no longer, all of them together."""
+        """All slow servers together are waited for at most half a second."""
         option = next(each for each in AdminCommand(all_commands()["topicStatus"]).params
                       if each.name == "topic")
         context = click.Context(click.Command("x"))
@@ -138,7 +138,7 @@ class FailureTests(SynchronousTestCase):
         self.assertLess(seconds, 5)
 
     def test_which_options(self) -> None:
-        """Topics and groups wherever they are asked for, but files, numbers and other groups."""
+        """Options for topics and groups are completed; files, numbers and others are not."""
         said: Mapping[str, list[str]] = {name: [] for name in all_commands()}
         with mock.patch.object(completion, "_ask", lambda make, find: ["found"]):
             for name, row in all_commands().items():

@@ -1,4 +1,4 @@
-"""Commands of consumer groups."""
+"""Commands for consumer groups."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from twistmq.protocol.bodies import MessageQueue
 
 
 class GroupTests(AdminCase):
-    """A group's settings."""
+    """The settings of a group."""
 
     def test_create_show_delete(self) -> None:
-        """What is created is shown and deleted."""
+        """A group is created, shown and deleted."""
         [made] = self.rows("updateSubGroup", "-b", self.broker, "-g", "g", "-r", "5", "-q", "2",
                            "-s", "false")
         self.assertEqual((made["group"], made["consume_enable"], made["retry_queues"],
@@ -29,7 +29,7 @@ class GroupTests(AdminCase):
         self.assertFalse(self.running.call(groups.has, "g"))
 
     def test_retry_policy_and_attributes(self) -> None:
-        """A policy is kept; one that is none is said here, an attribute nobody knows there."""
+        """An invalid policy is refused here, an unknown attribute by the broker."""
         policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 7000]}}
         self.rows("updateSubGroup", "-b", self.broker, "-g", "g", "-p", json.dumps(policy))
         group = self.running.kernel.subscription_group.table["g"]
@@ -53,7 +53,7 @@ class GroupTests(AdminCase):
 
 
 class ProgressTests(AdminCase):
-    """How far a group has come, and what its clients do."""
+    """The progress of a group, and the work of its clients."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -66,7 +66,7 @@ class ProgressTests(AdminCase):
             client.commit_group_offset("g", MessageQueue("T", "broker-a", 1), 2)
 
     def test_one_group(self) -> None:
-        """Each queue, how far behind it is, and whose it is."""
+        """Each queue is shown with its lag and its client."""
         rows = [row for row in self.rows("consumerProgress", "-g", "g") if row["topic"] == "T"
                 and row["queue"] == 1]
         self.assertEqual([(row["broker_offset"], row["consumer_offset"], row["diff"],
@@ -81,7 +81,7 @@ class ProgressTests(AdminCase):
                          (1, "V5_3_3", "PUSH", "CLUSTERING", 1))
 
     def test_consumer_status_shows_all_clients_or_one(self) -> None:
-        """What the clients say of themselves, and all that one says."""
+        """All clients are shown, or one with all details."""
         self.client.tell()
         [row] = self.rows("consumerStatus", "-g", "g")
         self.assertEqual(row, {
@@ -108,7 +108,7 @@ class ProgressTests(AdminCase):
 
 
 class NoRetryTopicTests(AdminCase):
-    """A group whose clients chose their queues themselves: no topic tells of it."""
+    """A group whose clients chose their queues themselves has no retry topic."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -141,13 +141,13 @@ class NoRetryTopicTests(AdminCase):
         self.assertEqual(self.rows("consumerProgress", "-g", "new", "-s", "true"), [])
 
     def test_clients(self) -> None:
-        """What asks for clients says that there are none."""
+        """Commands about clients report that there are none."""
         for command in ("consumerConnection", "consumerStatus"):
             self.assertIn("no consumer of group g is connected", self.refusal(command, "-g", "g"))
         self.assertIn("not online", self.refusal("consumerStatus", "-g", "g", "-i", "nobody"))
 
     def test_offsets(self) -> None:
-        """Offsets are cloned, set back and moved to the end without a client."""
+        """Offsets are copied, reset and moved to the end without a client."""
         self.rows("updateSubGroup", "-b", self.broker, "-g", "other")
         self.rows("cloneGroupOffset", "-s", "g", "-d", "other", "-t", "T")
         self.assertEqual(self.committed("other"), 2)
@@ -157,6 +157,6 @@ class NoRetryTopicTests(AdminCase):
         self.assertEqual(self.committed("g"), 3)
 
     def test_deletion(self) -> None:
-        """The group goes, though it has no topics that could go with it."""
+        """The group is deleted although it has no topics."""
         self.rows("deleteSubGroup", "-c", "DefaultCluster", "-g", "g", "-r", "true")
         self.assertIn("no broker has a group g", self.refusal("consumerProgress", "-g", "g"))

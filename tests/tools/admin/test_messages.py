@@ -1,4 +1,4 @@
-"""Commands that send messages, find them, and show them one after the other."""
+"""Commands that send, find and list messages."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class MessageCase(AdminCase):
                                 "-b", "broker-a", "-i", "1")
 
     def detail(self, *arguments: str) -> dict[str, Any]:
-        """A message's rows as names and values."""
+        """Return the rows of a message as names and values."""
         return {row["name"]: row["value"] for row in self.rows(*arguments)}
 
 
 class DamagedTests(MessageCase):
-    """One message is damaged in the log: the whole ones are shown, and a line for that one."""
+    """One message is damaged in the log: the others are shown, and a line about that one."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -59,7 +59,7 @@ class DamagedTests(MessageCase):
         return rows
 
     def test_by_key(self) -> None:
-        """``queryMsgByKey``."""
+        """The command ``queryMsgByKey``."""
         self.assertEqual([(row["queue"], row["offset"]) for row in self.shown(
             "queryMsgByKey", "-t", "T", "-k", "k1")], [(1, 0), (0, 0), (0, 2)])
 
@@ -77,7 +77,7 @@ class SendTests(MessageCase):
     """``sendMessage`` and the commands that measure."""
 
     def test_a_send_prints_queue_and_ids(self) -> None:
-        """Where it went, and its ids."""
+        """The output has the queue and the ids."""
         self.assertEqual((self.sent["broker"], self.sent["queue"], self.sent["offset"],
                           self.sent["status"]), ("broker-a", 1, 0, "SEND_OK"))
         with self.running.client() as client:
@@ -86,19 +86,19 @@ class SendTests(MessageCase):
         self.assertEqual(message.properties_map()["UNIQ_KEY"], self.sent["message"])
 
     def test_no_such_queue(self) -> None:
-        """Queues that are not there."""
+        """The queue does not exist."""
         self.assertIn("no such queue", self.refusal(
             "sendMessage", "-t", "T", "-p", "x", "-b", "broker-a", "-i", "7"))
         self.assertIn("-i needs -b", self.refusal("sendMessage", "-t", "T", "-p", "x", "-i", "1"))
 
     def test_a_tag_that_no_subscription_can_name(self) -> None:
-        """It is refused, as a separator of properties is."""
+        """It is refused, and so is a separator of properties."""
         self.assertIn("tag 'a||b'", self.refusal("sendMessage", "-t", "T", "-p", "x", "-c", "a||b"))
         self.assertIn("property 'KEYS'", self.refusal(
             "sendMessage", "-t", "T", "-p", "x", "-k", "a\x01b"))
 
     def test_each_measured_send_is_stored(self) -> None:
-        """Each send is measured, and stored."""
+        """Each send is measured and stored."""
         rows = self.rows("checkMsgSendRT", "-t", "T", "-a", "4", "-s", "10")
         self.assertEqual([(row["queue"], row["stored"]) for row in rows],
                          [(0, True), (1, True), (0, True), (1, True)])
@@ -114,7 +114,7 @@ class SendTests(MessageCase):
         self.assertEqual(self.rows("topicStatus", "-t", "T")[1]["max_offset"], 3)
 
     def test_a_refused_send_is_shown_and_makes_the_status_1(self) -> None:
-        """A send that is refused is counted, told, and makes the status 1."""
+        """A refused send is counted and shown, and the status is 1."""
         status, out, err = self.call("clusterRT", "-a", "2", "-s", "5000000", "--output", "json")
         [row] = json.loads(out)
         self.assertEqual((status, row["stored"], row["failed"]), (1, 0, 2))
@@ -122,10 +122,10 @@ class SendTests(MessageCase):
 
 
 class FindTests(MessageCase):
-    """By id, key and place."""
+    """Messages are found by id, key and offset."""
 
     def test_each_key_of_a_message_finds_it(self) -> None:
-        """Each of a message's keys finds it, and no other one."""
+        """Each key of a message finds it, and no other message."""
         for key in ("k1", "k2"):
             [row] = self.rows("queryMsgByKey", "-t", "T", "-k", key)
             self.assertEqual((row["message"], row["queue"], row["offset"]),
@@ -134,7 +134,7 @@ class FindTests(MessageCase):
         self.assertEqual(self.rows("queryMsgByKey", "-t", "T", "-k", "k1", "-e", "1"), [])
 
     def test_by_either_id(self) -> None:
-        """Its sender's id and the place's id find the same message."""
+        """The id of the sender and the offset id find the same message."""
         found = self.detail("queryMsgById", "-t", "T", "-i", self.sent["message"])
         self.assertEqual(found, self.detail("queryMsgById", "-t", "T", "-i",
                                             self.sent["offset_message"]))
@@ -150,7 +150,7 @@ class FindTests(MessageCase):
         self.assertEqual(len(two), 2 * len(found))
 
     def test_what_groups_made_of_it(self) -> None:
-        """A group that has it, one that does not yet, one that is not there."""
+        """One group has consumed it, one has not yet, and one does not exist."""
         self.member("g", "T")
         queue = MessageQueue("T", "broker-a", 1)
 
@@ -163,7 +163,7 @@ class FindTests(MessageCase):
         self.assertEqual(state(), "CONSUMED")
 
     def test_a_message_that_is_not_found_is_one_line(self) -> None:
-        """What is not found is told in a line."""
+        """The result is one line."""
         unknown = "7F" * 16
         for arguments in (("queryMsgById", "-i", unknown), ("queryMsgById", "-i", "short"),
                           ("queryMsgByUniqueKey", "-i", unknown),
@@ -171,7 +171,7 @@ class FindTests(MessageCase):
             self.assertIn("has no message", self.refusal(*arguments, "-t", "T"))
 
     def test_a_message_sent_again_has_the_same_body_and_properties(self) -> None:
-        """The same body and properties, as a message of its own."""
+        """The new message has its own offset."""
         [row] = self.rows("queryMsgById", "-t", "T", "-i", self.sent["message"], "-s", "true")
         self.assertNotEqual(row["message"], self.sent["message"])
         found = self.detail("queryMsgById", "-t", "T", "-i", row["offset_message"])
@@ -190,7 +190,7 @@ class FindTests(MessageCase):
 
 
 class WalkTests(MessageCase):
-    """One message after the other."""
+    """Messages are listed one after the other."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -200,7 +200,7 @@ class WalkTests(MessageCase):
                               queue=MessageQueue("T", "broker-a", 0))
 
     def test_all_messages_of_a_topic_come_in_queue_order(self) -> None:
-        """All messages, in the order of queues, over many pulls; or those of a tag."""
+        """All messages are listed, over many pulls, or those with a tag."""
         rows = self.rows("printMsg", "-t", "T")
         self.assertEqual([row["body"] for row in rows], [*map(str, range(70)), "héllo"])
         self.assertEqual(len(self.rows("printMsg", "-t", "T", "-s", "b || none")), 35)
@@ -212,7 +212,7 @@ class WalkTests(MessageCase):
         self.assertEqual(self.rows("printMsg", "-t", "T", "-e", "1"), [])
 
     def test_a_queues_messages(self) -> None:
-        """A queue's messages, or how many there are of each tag."""
+        """The messages of a queue are listed, or counted by tag."""
         rows = self.rows("printMsgByQueue", "-t", "T", "-a", "broker-a", "-i", "1", "-d", "true")
         self.assertEqual([row["body"] for row in rows], ["héllo"])
         self.assertEqual(self.rows("printMsgByQueue", "-t", "T", "-a", "broker-a", "-i", "0", "-f",
@@ -220,7 +220,7 @@ class WalkTests(MessageCase):
                          [{"tag": "a", "messages": 35}, {"tag": "b", "messages": 35}])
 
     def test_consuming_shows_a_number_of_messages_and_commits_nothing(self) -> None:
-        """From an offset on; no group's offset changes."""
+        """The messages begin at an offset; no group's offset changes."""
         rows = self.rows("consumeMessage", "-t", "T", "-b", "broker-a", "-i", "0", "-o", "5", "-c",
                          "40", "-g", "g")
         self.assertEqual([row["offset"] for row in rows], list(range(5, 45)))
@@ -229,14 +229,14 @@ class WalkTests(MessageCase):
         self.assertIn("-o needs", self.refusal("consumeMessage", "-t", "T", "-o", "5"))
 
     def test_entries_of_the_consume_queue(self) -> None:
-        """Entries of the consume queue."""
+        """Entries of the consume queue are listed."""
         rows = self.rows("queryCq", "-t", "T", "-q", "0", "-i", "3", "-c", "2")
         self.assertEqual([row["index"] for row in rows], [3, 4])
         self.assertEqual(rows[1]["place"] - rows[0]["place"], rows[0]["size"])
 
 
 class TraceTests(AdminCase):
-    """``queryMsgTraceById``."""
+    """The command ``queryMsgTraceById``."""
 
     settings: Mapping[str, str] = {**AdminCase.settings, "traceTopicEnable": "true"}
 

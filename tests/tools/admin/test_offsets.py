@@ -1,4 +1,4 @@
-"""Commands of the offsets of groups."""
+"""Commands for the offsets of groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OffsetTests(AdminCase):
         return [self.client.group_offset(group, queue) for queue in _QUEUES]
 
     def test_to_a_time(self) -> None:
-        """To the oldest message, and past the newest."""
+        """The offsets are set to the oldest message, and after the newest."""
         rows = self.rows("resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0")
         self.assertEqual([(row["broker"], row["topic"], row["queue"], row["offset"])
                           for row in rows],
@@ -43,7 +43,7 @@ class OffsetTests(AdminCase):
         self.assertTrue(all(row["offset"] >= 2 for row in rows))
 
     def test_one_queue(self) -> None:
-        """One queue is set to an offset; the other stays."""
+        """One queue is set to an offset; the other queue is unchanged."""
         [row] = self.rows("resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0", "-b", self.broker,
                           "-q", "1", "-o", "2")
         self.assertEqual((row["broker"], row["queue"], row["offset"]), ("broker-a", 1, 2))
@@ -54,13 +54,13 @@ class OffsetTests(AdminCase):
             "resetOffsetByTime", "-g", "g", "-t", "T", "-s", "0", "-o", "1"))
 
     def test_skipped_messages_are_not_consumed(self) -> None:
-        """What was not consumed is passed over."""
+        """The group continues after the skipped messages."""
         rows = self.rows("skipAccumulatedMessage", "-g", "g", "-t", "T")
         self.assertEqual([row["offset"] for row in rows], [3, 3])
         self.assertEqual(self.offsets(), [3, 3])
 
     def test_another_group_continues_at_the_cloned_offsets(self) -> None:
-        """Another group goes on where this one is."""
+        """The other group continues at the offsets of this one."""
         self.member("g", "T")
         rows = self.rows("cloneGroupOffset", "-s", "g", "-d", "h", "-t", "T")
         self.assertEqual([(row["queue"], row["offset"]) for row in rows], [(0, 1), (1, 1)])
@@ -68,6 +68,6 @@ class OffsetTests(AdminCase):
 
 
 class ClientsResetTests(OffsetTests):
-    """A broker that leaves resetting to the group's members, and a group that has none."""
+    """A broker leaves the reset to the group's members, or the group has none."""
 
     settings: Mapping[str, str] = {**AdminCase.settings, "useServerSideResetOffset": "false"}

@@ -11,32 +11,32 @@ from twistmq.tools.admin.rows import Millis
 
 
 class TableTests(SynchronousTestCase):
-    """``as_table``."""
+    """The function ``as_table``."""
 
     def test_numbers_stand_to_the_right(self) -> None:
-        """Numbers stand to the right, what is not there is blank, a fraction has two digits."""
+        """Numbers are on the right, missing values are blank, and fractions have two digits."""
         text = as_table(("name", "count", "rate", "on", "of"), [
             ("a", 5, 0.5, True, ["x", "y"]), ("bb", 123456, None, False, [])], coloured=False)
         self.assertEqual(text.splitlines()[2:], [
             "a             5    0.50  true   x, y", "bb       123456          false"])
 
     def test_one_line_a_row(self) -> None:
-        """Control characters, of a message's body perhaps, are shown and do nothing."""
+        """Control characters, such as those of a body, are escaped."""
         text = as_table(("body",), [("a\nb\x1b[31m\u202e é",)], coloured=False)
         self.assertEqual(text.splitlines()[2:], ["a\\nb\\x1b[31m\\u202e é"])
 
     def test_mixed_column(self) -> None:
-        """A column with texts in it stands to the left."""
+        """A column with texts is on the left."""
         text = as_table(("value",), [(1,), ("text",)], coloured=False)
         self.assertEqual(text.splitlines()[2:], ["1", "text"])
 
     def test_without_rows_the_table_is_empty(self) -> None:
-        """Nothing found is a table without rows."""
+        """An empty result is a table without rows."""
         self.assertEqual(as_table(("a", "b_c"), [], coloured=False).split(),
                          ["a", "b", "c", "---", "-----"])
 
     def test_the_heads_are_bold_where_that_is_wanted(self) -> None:
-        """The heads are bold where that is wanted, and columns stay where they are."""
+        """The columns keep their places."""
         rows = [("some text", 1)]
         plain = as_table(("a", "b"), rows, coloured=False)
         coloured = as_table(("a", "b"), rows, coloured=True)
@@ -44,7 +44,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(coloured.replace("\x1b[1m", "").replace("\x1b[0m", ""), plain)
 
     def test_a_time_has_milliseconds(self) -> None:
-        """A time has milliseconds; none is blank, and one beyond any calendar is a number."""
+        """A time has milliseconds; None is blank, and an impossible time is a number."""
         self.assertRegex(time_text(1_700_000_000_123), r"^2023-11-1\d \d\d:\d\d:\d\d,123$")
         self.assertEqual(time_text(2**90), str(2**90))
         text = as_table(("at",), [(Millis(0),), (Millis(1_700_000_000_123),)], coloured=False)
@@ -53,10 +53,10 @@ class TableTests(SynchronousTestCase):
 
 
 class JsonTests(SynchronousTestCase):
-    """``as_json``."""
+    """The function ``as_json``."""
 
     def test_what_a_terminal_would_act_on_is_escaped(self) -> None:
-        """The characters of C0 and C1, DEL, and those that turn the direction of writing.
+        """Control characters, and those that change the direction of text, are escaped.
 
         A parser reads the same texts; letters of any language stand as they are.
         """
@@ -75,5 +75,5 @@ class JsonTests(SynchronousTestCase):
         self.assertEqual(len(text.splitlines()), 4)
 
     def test_without_rows_the_json_is_an_empty_list(self) -> None:
-        """An empty list."""
+        """The result is an empty list."""
         self.assertEqual(json.loads(as_json(("a",), [])), [])

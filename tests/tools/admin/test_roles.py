@@ -16,7 +16,7 @@ from twistmq.tools.admin.session import AdminError, Session
 
 
 class CommandTests(SynchronousTestCase):
-    """The commands, and what they do to two brokers of one name."""
+    """The commands, and their effects on two brokers of one name."""
 
     def setUp(self) -> None:
         stack = self.stack = ExitStack()
@@ -47,7 +47,7 @@ class CommandTests(SynchronousTestCase):
             return session.cluster_info().broker_addr_table["a"].broker_addrs
 
     def test_a_slave_whose_master_lives_is_not_promoted(self) -> None:
-        """Unless the master is to become a slave, or an operator knows better."""
+        """The master must become a slave, or the operator must force it."""
         self.assertIn("is running", str(self.assertRaises(AdminError, self.promote, self.second)))
         self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
         rows = self.promote(self.second, force=True, dry=True)
@@ -55,7 +55,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(self.roles(), ("ASYNC_MASTER", "SLAVE"))
 
     def test_a_slave_that_cannot_read_its_log_is_not_promoted(self) -> None:
-        """The dry run says so too."""
+        """The dry run reports it as well."""
         fault = "the message at 7 of the commit log cannot be read"
         self.second.kernel.store.dispatch.damage = fault
         for options in ({"dry": True}, {"force": True}, {"switch": True}):
@@ -65,7 +65,7 @@ class CommandTests(SynchronousTestCase):
         self.second.kernel.store.dispatch.damage = ""
 
     def test_a_slave_whose_disk_failed_is_not_promoted(self) -> None:
-        """The master that lives goes on."""
+        """The living master continues."""
         flush = self.second.kernel.store.flush
         flush.failure = StoreError("the commit log cannot be flushed")
         for options in ({"dry": True}, {"force": True}, {"switch": True}):
@@ -75,7 +75,7 @@ class CommandTests(SynchronousTestCase):
         flush.failure = None
 
     def test_a_slave_that_stands_in_is_a_slave(self) -> None:
-        """It can be promoted, and is followed by no broker, though it is active."""
+        """It can be promoted, and no broker follows it, although it is active."""
         self.second.kernel.identity.is_acting = True
         rows = self.promote(self.second, force=True, dry=True)
         self.assertEqual(rows[0][2], "check")
@@ -99,7 +99,7 @@ class CommandTests(SynchronousTestCase):
                       str(self.assertRaises(AdminError, self.promote, self.second)))
 
     def test_a_slave_without_a_master_is_promoted(self) -> None:
-        """As after the loss of the master; the old one follows when it is back."""
+        """The master was lost; it follows when it returns."""
         self.promote(self.second, force=True)
         self.assertEqual(self.roles(), ("ASYNC_MASTER", "ASYNC_MASTER"))
         self.assertRaises(AdminError, self.follow, self.first, self.first)
@@ -114,7 +114,7 @@ class CommandTests(SynchronousTestCase):
         self.assertRaises(AdminError, self.follow, self.first, self.second)
 
     def test_a_broker_that_is_named_by_another_address(self) -> None:
-        """An operator on its host may say localhost; the brokers know each other by their own."""
+        """An operator may use localhost, although the brokers use other addresses."""
         first, second = (each.broker_address.replace("127.0.0.1", "localhost")
                          for each in (self.first, self.second))
         with Session(self.names) as session:
@@ -129,7 +129,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(self.roles(), ("SLAVE", "ASYNC_MASTER"))
 
     def test_a_slave_that_does_not_catch_up_is_not_promoted(self) -> None:
-        """The error says what can be done."""
+        """The error has the possible remedies."""
         self.patch(roles, "_CATCH_UP_SECONDS", 0)
         kernel = self.first.kernel
         self.patch(kernel.store.commit_log, "max_offset", 1000)
@@ -138,7 +138,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual(self.roles(), ("SLAVE", "SLAVE"))
 
     def test_a_broker_that_does_not_answer(self) -> None:
-        """The failure is shown; nothing is changed."""
+        """The failure is shown, and nothing is changed."""
         with Session(self.names) as session:
             self.assertRaises(BrokerError, list, promote_slave(
                 session, broker="127.0.0.1:1", switch=False, force=False, dry=False))

@@ -14,10 +14,10 @@ from twistmq.tools.admin.session import Session
 
 
 class SilenceTests(SynchronousTestCase):
-    """Servers that take requests and answer none."""
+    """Servers that accept requests and answer none."""
 
     def test_a_silent_server_is_waited_for_once(self) -> None:
-        """Later requests of a command have half a second, until it answers one."""
+        """Later requests of a command wait half a second, until it answers one."""
         is_silent = True
         server = ScriptedServer(lambda request: None if is_silent else answer(request))
         self.addCleanup(server.close)

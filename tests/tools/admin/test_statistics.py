@@ -1,4 +1,4 @@
-"""Commands of figures by topic and group, of producers, and of changed settings."""
+"""Commands for statistics of topics and groups, for producers, and for settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StatisticsTests(AdminCase):
             client.commit_group_offset("g", MessageQueue("T", "broker-a", 0), 1)
 
     def test_topics_with_lag_are_shown_by_group(self) -> None:
-        """What waits for a group; topics without one are shown unless nothing moves."""
+        """A topic without a lag is shown, unless nothing is sent or consumed."""
         [row] = self.rows("statsAll", "-t", "T")
         self.assertEqual((row["topic"], row["group"], row["waiting"]), ("T", "g", 2))
         rows = {(row["topic"], row["group"]): row for row in self.rows("statsAll")}
@@ -32,7 +32,7 @@ class StatisticsTests(AdminCase):
                                             for row in self.rows("statsAll", "-a")})
 
     def test_all_groups_of_a_broker(self) -> None:
-        """How far behind each group is, from a difference on."""
+        """The lag of each group is shown, from a given one on."""
         [row] = self.rows("brokerConsumeStats", "-b", self.broker)
         self.assertEqual((row["topic"], row["group"], row["queue"], row["diff"]), ("T", "g", 0, 2))
         self.assertEqual(self.rows("brokerConsumeStats", "-b", self.broker, "-l", "3"), [])
@@ -44,7 +44,7 @@ class StatisticsTests(AdminCase):
         self.assertEqual((row["client"], row["version"]), (self.client.client, "V5_3_3"))
 
     def test_a_pushed_message_reports_its_consume_result(self) -> None:
-        """One client is given a message, and says what became of it."""
+        """One client gets a message and reports the result."""
         told = self.client.tell((RequestCode.CONSUME_MESSAGE_DIRECTLY, (
             b'{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"remark":"done",'
             b'"spentTimeMills":7}')))
@@ -55,7 +55,7 @@ class StatisticsTests(AdminCase):
                          (self.client.client, "CR_SUCCESS", "done", 7))
 
     def test_settings_are_changed(self) -> None:
-        """A setting of a broker and of a name server; what has no meaning is refused."""
+        """A setting of a broker and of a name server is changed; an invalid value is refused."""
         for place in (("-b", self.broker), ("-c", "DefaultCluster")):
             [row] = self.rows("updateBrokerConfig", *place, "-k", "fileReservedTime", "-v", "71")
             self.assertEqual((row["name"], row["value"]), ("fileReservedTime", "71"))

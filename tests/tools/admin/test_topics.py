@@ -1,4 +1,4 @@
-"""Commands of topics."""
+"""Commands for topics."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.tools.admin.case import AdminCase
 
 
 class TopicTests(AdminCase):
-    """A topic's life, as its commands show it."""
+    """The life of a topic."""
 
     def test_create_show_delete(self) -> None:
-        """What is created is shown, changed and deleted."""
+        """A topic is created, shown, changed and deleted."""
         [made] = self.rows("updateTopic", "-c", "DefaultCluster", "-t", "T", "-r", "4", "-w", "3")
         self.assertEqual(made, {
             "broker": "broker-a", "address": self.broker, "topic": "T", "read_queues": 4,
@@ -53,7 +53,7 @@ class TopicTests(AdminCase):
         self.assertGreater(rows[1]["last_updated"], 1_700_000_000_000)
 
     def test_list_with_groups(self) -> None:
-        """The groups that consume a topic stand beside it."""
+        """The groups that consume a topic are shown with it."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T")
         self.member("g", "T")
         rows = self.rows("topicList", "-c")
@@ -61,7 +61,7 @@ class TopicTests(AdminCase):
         self.assertIn({"cluster": "DefaultCluster", "topic": "TBW102", "group": ""}, rows)
 
     def test_order_configuration_is_registered_by_broker(self) -> None:
-        """The queues of an ordered topic are told to name servers, by broker."""
+        """Name servers get the queues of an ordered topic, by broker."""
         self.rows("updateTopic", "-c", "DefaultCluster", "-t", "T", "-w", "5", "-o", "true")
         self.assertEqual(self.rows("updateOrderConf", "-t", "T", "-m", "get"),
                          [{"topic": "T", "order": "broker-a:5"}])
@@ -75,7 +75,7 @@ class TopicTests(AdminCase):
         self.assertIn("-v is needed", self.refusal("updateOrderConf", "-t", "T", "-m", "put"))
 
     def test_list_of_a_file(self) -> None:
-        """The topics of a file are created; a file that is none is told."""
+        """The topics of a file are created; an invalid file is reported."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "topics.json"
             file.write_text(json.dumps([{"topicName": "A", "perm": 4}, {"topicName": "B"}]))
@@ -89,14 +89,14 @@ class TopicTests(AdminCase):
         self.assertLessEqual({"A", "B"}, names)
 
     def test_clients_share_queues_evenly(self) -> None:
-        """Clients share queues evenly, the first ones take what is left over."""
+        """The first clients get the remaining queues."""
         self.rows("updateTopic", "-b", self.broker, "-t", "T", "-r", "5")
         rows = self.rows("allocateMQ", "-t", "T", "-i", "b,a")
         self.assertEqual([(row["client"], row["queue"]) for row in rows],
                          [("b", 0), ("b", 1), ("b", 2), ("a", 3), ("a", 4)])
 
     def test_unknown_places(self) -> None:
-        """A cluster, and a broker, that is not there."""
+        """The cluster or the broker does not exist."""
         self.assertIn("there is no cluster Nope; the name server knows DefaultCluster",
                       self.refusal("updateTopic", "-c", "Nope", "-t", "T"))
         self.assertIn("127.0.0.1:1", self.refusal("updateTopic", "-b", "127.0.0.1:1", "-t", "T"))

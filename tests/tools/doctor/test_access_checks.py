@@ -57,7 +57,7 @@ class DenialTests(SynchronousTestCase):
         self.log.write_text("".join([formatter(event) or "" for event in events]))
 
     def test_each_kind_is_explained_once(self) -> None:
-        """Subject, resource, action, address, how often, the entry that decided, and what to do."""
+        """It has subject, resource, action, address, count, the deciding entry, and the remedy."""
         self.write()
         found = {each.text: each.mend for each in denial_findings(
             "broker", self.settings, now_ms())}
@@ -95,14 +95,14 @@ class DenialTests(SynchronousTestCase):
             Level.OK, "no refusals are known, because log.output=stderr leaves no log to read"))
 
     def test_an_older_line_does_not_count(self) -> None:
-        """Only the last hour does."""
+        """Only the last hour counts."""
         self.write()
         [finding] = denial_findings("broker", self.settings, now_ms() + 3_700_000)
         self.assertEqual((finding.level, finding.text),
                          (Level.OK, "no request was refused in the last hour"))
 
     def test_without_users_there_is_nothing_to_say(self) -> None:
-        """Nor without a log."""
+        """The same is true without a log."""
         self.write()
         self.assertEqual(list(denial_findings("broker", self.settings_of(), now_ms())), [])
         self.log.unlink()

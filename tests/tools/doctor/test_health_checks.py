@@ -1,4 +1,4 @@
-"""A broker that runs, as the doctor asks it."""
+"""The doctor asks a running broker about its health."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from twistmq.tools.doctor.health_checks import health_findings
 
 
 def settings_for(address: str) -> Settings:
-    """The settings of a broker that listens there."""
+    """Return the settings of a broker that listens at a port."""
     return boot.broker_settings(None, {
         "bindAddress": "127.0.0.1", "listenPort": address.rpartition(":")[2]})
 
 
 class HealthTests(SynchronousTestCase):
-    """Each fault is a finding, in the broker's words."""
+    """Each fault is a finding with the text of the broker."""
 
     def test_a_broker_that_is_well_and_one_that_is_not(self) -> None:
-        """Both run."""
+        """Both brokers are running."""
         with running_broker() as broker:
             settings = settings_for(broker.broker_address)
             [finding] = health_findings(settings)
@@ -34,7 +34,7 @@ class HealthTests(SynchronousTestCase):
             self.assertEqual(finding.text, "replication: no slave")
 
     def test_what_does_not_answer_is_not_judged(self) -> None:
-        """Whether its port answers is another check."""
+        """The response of its port is another check."""
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             self.assertEqual(

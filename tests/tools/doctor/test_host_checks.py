@@ -1,4 +1,4 @@
-"""What is said of a host, whatever it is like."""
+"""The checks of a host."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ GOOD = Host(open_files=(1024, 1_048_576), memory_limit=None, memory=8 << 30, map
 
 
 class HostTests(SynchronousTestCase):
-    """Each part, good and bad."""
+    """Each part of the host, good and bad."""
 
     def levels(self, **changes: Any) -> dict[str, Level]:
-        """What is not in order."""
+        """Return the levels of findings that are not OK."""
         return {each.check: each.level for each in host_findings(replace(GOOD, **changes))
                 if each.level is not Level.OK}
 
     def test_a_good_host_has_no_finding(self) -> None:
-        """Nothing to say; the soft limit of open files is raised by a start."""
+        """There is no finding; a start raises the soft limit of open files."""
         self.assertEqual(self.levels(), {})
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         self.assertEqual(self.levels(open_files=unlimited, maps_max=None), {})
 
     def test_each_limit_has_its_warning_and_its_error(self) -> None:
-        """Each limit, where it is a warning and where it is too low."""
+        """Each limit has a value for a warning and one for an error."""
         for changes, found in (
             ({"open_files": (1024, 4096)}, {"open files": Level.WARN}),
             ({"open_files": (256, 511)}, {"open files": Level.BROKEN}),
@@ -48,7 +48,7 @@ class HostTests(SynchronousTestCase):
             self.assertEqual(self.levels(**changes), found, msg=str(changes))
 
     def test_this_host_has_numbers_for_all_of_it(self) -> None:
-        """This host has numbers for all of it."""
+        """Every check has a value on this host."""
         host = Host.current()
         self.assertGreater(host.memory, 1 << 20)
         self.assertGreater(host.open_files[1], 0)

@@ -1,4 +1,4 @@
-"""The address that clients are told, in the set-ups where it goes wrong."""
+"""The address that clients get, in networks where it may be wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twistmq.tools.doctor.network_checks import network_findings
 
 
 class AddressTests(SynchronousTestCase):
-    """What is said of brokerIP1."""
+    """The findings about brokerIP1."""
 
     def address(self, *, is_container: bool = False, kind: str = "broker",
                 **settings: str) -> Finding:
@@ -27,7 +27,7 @@ class AddressTests(SynchronousTestCase):
         return finding
 
     def test_of_this_host(self) -> None:
-        """The address packets leave from is what a broker tells by itself."""
+        """Without a setting the broker uses the address from which packets leave."""
         own = local_address()
         if own == "127.0.0.1":
             self.assertIs(self.address().level, Level.BROKEN)
@@ -36,12 +36,12 @@ class AddressTests(SynchronousTestCase):
         self.assertIn(own, self.address().text)
 
     def test_an_address_for_this_host_only_is_fine_under_up(self) -> None:
-        """For this host only, and meant so."""
+        """The address is meant for this host only."""
         self.assertIs(self.address(kind="up").level, Level.OK)
         self.assertIs(self.address(kind="up", bindAddress="0.0.0.0").level, Level.BROKEN)
 
     def test_loopback_and_name_servers_elsewhere(self) -> None:
-        """Who asks them is on another host."""
+        """The clients of those name servers are on other hosts."""
         finding = self.address(bindAddress="127.0.0.1", brokerIP1="localhost",
                                namesrvAddr="192.0.2.1:9876")
         self.assertIs(finding.level, Level.BROKEN)
@@ -58,13 +58,13 @@ class AddressTests(SynchronousTestCase):
         self.assertIs(self.address(brokerIP1="169.254.1.2").level, Level.BROKEN)
 
     def test_listens_elsewhere(self) -> None:
-        """Clients are sent where nobody listens."""
+        """Clients would use an address at which no server listens."""
         finding = self.address(bindAddress="127.0.0.1", brokerIP1="192.0.2.1")
         self.assertIs(finding.level, Level.BROKEN)
         self.assertIn("bindAddress=127.0.0.1 only", finding.text)
 
     def test_its_own_address_is_reached_inside_its_network_only(self) -> None:
-        """Its own address is reached inside its network only, unless another is told."""
+        """The address is reachable only in its network, unless another one is configured."""
         if local_address() == "127.0.0.1":
             return
         finding = self.address(is_container=True)

@@ -1,4 +1,4 @@
-"""A master and its slave, as the doctor sees them."""
+"""The checks of a master and its slave."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def findings(*, running: bool = False, **settings: str) -> list[Finding]:
 
 
 class MasterTests(SynchronousTestCase):
-    """A master by itself."""
+    """A master alone."""
 
     def test_a_lone_broker(self) -> None:
-        """There is nothing to say."""
+        """There is no finding."""
         self.assertEqual(findings(), [])
 
     def test_a_master_that_waits_for_no_slave(self) -> None:
-        """It is said, with the setting that changes it."""
+        """The finding has the setting that changes it."""
         [finding] = findings(brokerRole="SYNC_MASTER")
         self.assertIs(finding.level, Level.WARN)
         self.assertIn("inSyncReplicas=2", finding.mend)
         self.assertEqual(findings(brokerRole="SYNC_MASTER", inSyncReplicas="2"), [])
 
     def test_an_address_that_no_slave_reaches(self) -> None:
-        """One that stands for any, and one where nothing listens."""
+        """The address means any address, or nothing listens there."""
         [finding] = findings(brokerRole="SYNC_MASTER", inSyncReplicas="2", brokerIP2="0.0.0.0")
         self.assertIs(finding.level, Level.BROKEN)
         with socket.socket() as closed:
@@ -55,7 +55,7 @@ class MasterTests(SynchronousTestCase):
 
 
 class SlaveTests(SynchronousTestCase):
-    """A slave, beside a master that runs."""
+    """A slave beside a running master."""
 
     def of_slave(self, master: RunningBroker, **settings: str) -> list[Finding]:
         return findings(brokerRole="SLAVE", brokerId="1", namesrvAddr=master.namesrv_address,
@@ -70,7 +70,7 @@ class SlaveTests(SynchronousTestCase):
             self.assertEqual([each.level for each in found], [Level.OK] * 2)
 
     def test_another_file_size_and_an_address_without_a_master(self) -> None:
-        """Each is broken, and named."""
+        """Each is a finding with its cause."""
         settings = {"brokerName": "pair", "mappedFileSizeCommitLog": "65536",
                     "brokerIP2": "127.0.0.1", "haListenPort": "0"}
         with running_broker(settings) as master, socket.socket() as closed:
@@ -82,7 +82,7 @@ class SlaveTests(SynchronousTestCase):
         self.assertIn("does not answer", port.text)
 
     def test_a_master_that_is_not_there(self) -> None:
-        """It is said, and nothing is broken: a slave waits for it."""
+        """It is reported and is no error, because a slave waits for its master."""
         with running_broker({"brokerName": "other"}) as other:
             [finding] = self.of_slave(other)
         self.assertIs(finding.level, Level.WARN)

@@ -1,4 +1,4 @@
-"""What is said of the disk and the store's folder, whatever they are like."""
+"""The checks of the disk and of the folder of the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIB = 1024**3
 
 
 class StoreTests(SynchronousTestCase):
-    """A folder of a store that was not used yet."""
+    """The folder of a store that was not used yet."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-doctor-")
@@ -35,7 +35,7 @@ class StoreTests(SynchronousTestCase):
                 and "overlay" not in each.text}
 
     def test_a_broker_refuses_messages_from_90_on(self) -> None:
-        """A broker refuses messages from 90 % on, and removes whatever it finds from 85 % on."""
+        """From 85 % on it deletes old files, too."""
         self.assertEqual(self.disk(50 * GIB, 0.5), {Level.OK})
         self.assertEqual(self.disk(14 * GIB, 0.86), {Level.WARN})
         self.assertEqual(self.disk(10 * GIB, 0.90), {Level.BROKEN})
@@ -51,7 +51,7 @@ class StoreTests(SynchronousTestCase):
         self.assertIn("at 40% (diskSpaceWarningLevelRatio)", found[0].text)
 
     def test_both_disks_of_a_store_are_checked(self) -> None:
-        """The commit log may be elsewhere: both are looked at."""
+        """The commit log may be on another disk, so both are checked."""
         with tempfile.TemporaryDirectory(prefix="twistmq-log-") as other:
             texts = [each.text for each in self.look(storePathCommitLog=other)
                      if each.check == "disk"]
@@ -59,7 +59,7 @@ class StoreTests(SynchronousTestCase):
         self.assertTrue(any(text.startswith(f"{other}:") for text in texts))
 
     def test_files_of_others(self) -> None:
-        """Root is told of files that are not its own; who is not root cannot make any here."""
+        """Root gets a finding about files of other users, which only root can create here."""
         if os.geteuid():
             self.assertEqual([each for each in self.look() if "belong" in each.text], [])
             return
@@ -68,13 +68,13 @@ class StoreTests(SynchronousTestCase):
         self.assertIn("user 12345", finding.text)
 
     def test_a_checkpoint_that_is_none(self) -> None:
-        """It is named; the store's own check says more."""
+        """It is named; the check of the store has the details."""
         (self.root / "checkpoint").mkdir()
         [finding] = [each for each in self.look() if "checkpoint" in each.text]
         self.assertEqual(finding.level, Level.WARN)
 
     def test_space_here(self) -> None:
-        """This disk has numbers."""
+        """This disk has values."""
         space = space_of(self.root)
         self.assertGreater(space.total, space.free)
         self.assertTrue(0 <= space.used_ratio <= 1)

@@ -1,4 +1,4 @@
-"""What is said of certificates: missing, of another key, about to end, ended."""
+"""The checks of certificates: missing, with another key, expiring, or expired."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class TlsTests(SynchronousTestCase):
         return list(tls_findings(self.settings(pair, **more), int(time.time() * 1000)))
 
     def test_a_server_without_tls_settings_has_no_finding(self) -> None:
-        """A server that is told nothing of TLS has nothing to mend."""
+        """There is no finding."""
         self.assertEqual(list(tls_findings(boot.broker_settings(None, {}), 0)), [])
 
     def test_when_it_ends(self) -> None:
-        """Long from now, soon, before now."""
+        """It ends long from now, soon, or in the past."""
         for days, level, text in ((400, Level.OK, "ends at"), (5, Level.WARN, "ends in 5 days"),
                                   (-0.5, Level.BROKEN, "ended at")):
             pair = self.authority.pair("server", begins_days=-2, ends_days=days)
@@ -53,7 +53,7 @@ class TlsTests(SynchronousTestCase):
             self.assertIn(text, finding.text)
 
     def test_missing_or_no_pair(self) -> None:
-        """No certificate at all, a file that is not there, a key of another's."""
+        """The certificate or the file is missing, or the key belongs to another one."""
         one, other = self.authority.pair("one"), self.authority.pair("other")
         for pair, text in ((None, "tls.server.certPath"),
                            (Pair(self.folder / "nowhere.crt", one.key), "nowhere.crt"),
@@ -63,7 +63,7 @@ class TlsTests(SynchronousTestCase):
             self.assertIn(text, finding.text)
 
     def test_password_is_not_shown(self) -> None:
-        """Neither a right one nor a wrong one."""
+        """Neither a right nor a wrong password is shown."""
         pair = self.authority.pair("server", password="SECRETWORD")
         for word in ("SECRETWORD", "SECRETWORT"):
             findings = self.look(pair, **{"tls.server.keyPassword": word})
@@ -72,7 +72,7 @@ class TlsTests(SynchronousTestCase):
                           Level.WARN if word == "SECRETWORD" else Level.BROKEN)
 
     def test_name_server_by_tls(self) -> None:
-        """It is asked in the way that the broker will speak to it."""
+        """The doctor uses the same connection as the broker."""
         pair = self.authority.pair("server")
         own = {"tls.test.mode.enable": "false", "tls.server.mode": "enforcing",
                "tls.server.certPath": str(pair.cert), "tls.server.keyPath": str(pair.key),

@@ -1,4 +1,4 @@
-"""tools/admin/COMMANDS.md."""
+"""The page tools/admin/COMMANDS.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class CommandsPageTests(SynchronousTestCase):
-    """The page and the table."""
+    """The page and the table of commands."""
 
     def test_page_is_what_the_table_says(self) -> None:
         """The page is the one that is made from the table now."""

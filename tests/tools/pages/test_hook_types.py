@@ -1,4 +1,4 @@
-"""What the page of hooks says of their types."""
+"""The types on the page of hooks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from twistmq.tools.pages.hook_types import SHOWN, shown_types
 
 
 class ShownTypesTests(SynchronousTestCase):
-    """tools/pages/hook_types.py."""
+    """The module tools/pages/hook_types.py."""
 
     def setUp(self) -> None:
-        """The types by name."""
+        """Collect the types by name."""
         self.shown = {shown.name: shown for shown in shown_types()}
 
     def test_import_lines(self) -> None:
-        """Each is where the page says, and is said what it is."""
+        """Each type can be imported from the named module, and has a description."""
         self.assertEqual(list(self.shown), [name for _, names in SHOWN for name in names])
         for shown in self.shown.values():
             self.assertTrue(hasattr(import_module(shown.module), shown.name), msg=shown.name)
             self.assertTrue(shown.help and shown.members, msg=shown.name)
 
     def test_every_field(self) -> None:
-        """No field of what plugins make or are given is without a line."""
+        """Each field of a type that plugins create or get has a line."""
         for kind in (Setting, RequestHandler, PeriodicTask, SendBatch, ConsumeContext, ClientChange,
                      Client):
             names = [field.name for field in fields(kind)]
@@ -51,7 +51,7 @@ class ShownTypesTests(SynchronousTestCase):
             self.assertEqual(expected - texts, set())
 
     def test_types_of_the_hooks(self) -> None:
-        """Each class of ours in a hook's signature is shown, or one of a few that say enough."""
+        """Each of our classes in a hook's signature is shown, except a few simple ones."""
         imports = [node for node in ast.walk(ast.parse(inspect.getsource(hookspecs)))
                    if isinstance(node, ast.ImportFrom) and "twistmq" in (node.module or "")]
         used = {alias.name for node in imports for alias in node.names} - {"hookspec"}
