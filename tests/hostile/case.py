@@ -1,4 +1,4 @@
-"""A test that attacks live servers while a good client goes on.
+"""A test that attacks live servers while a good client continues to work.
 
 All tests share one name server and one broker, started when the first needs them: what an attack
 leaves behind is there for the next.
@@ -36,7 +36,7 @@ _SETTLE_SECONDS = 60.0
 
 
 class MemoryPeak:
-    """The most memory a process has while the block runs, as seen every few milliseconds."""
+    """The highest memory use of a process during the block, read every few milliseconds."""
 
     def __init__(self, pid: int) -> None:
         self.kib = 0
@@ -60,7 +60,7 @@ class MemoryPeak:
 
 
 class _Shared:
-    """The servers all tests share."""
+    """The servers that all tests share."""
 
     running: Servers | None = None
 
@@ -90,11 +90,11 @@ class HostileCase(SynchronousTestCase):
     growth_max_kib = GROWTH_MAX_KIB
 
     def make_servers(self) -> Servers:
-        """The servers to attack; those all share unless a test needs its own."""
+        """Return the servers to attack; by default those that all tests share."""
         return _Shared.servers()
 
     def own_servers(self, *settings: str) -> Servers:
-        """Servers of this test's own, which end with it."""
+        """Start servers for this test, which end with it."""
         folder = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
         servers = Servers(folder, *settings)
         self._own.append(servers)
@@ -141,7 +141,7 @@ class HostileCase(SynchronousTestCase):
     def connect(
         self, address: str | None = None, receive_bytes: int | None = None
     ) -> RawConnection:
-        """A connection of the attacker's, to the broker unless told otherwise."""
+        """Return a connection of the attacker, by default to the broker."""
         connection = RawConnection(address or self.broker, receive_bytes)
         self.addCleanup(connection.close)
         return connection
@@ -173,7 +173,7 @@ class HostileCase(SynchronousTestCase):
                 if part in line]
 
     def assertLoggedOnce(self, connection: RawConnection, what: str = "") -> str:
-        """One line tells of what a connection did.
+        """Check that one line reports the behaviour of a connection.
 
         Connections that follow each other may have the same port: lines count once. The refusal of
         a code that is not served, which tests use as a question, does not count.
@@ -187,7 +187,7 @@ class HostileCase(SynchronousTestCase):
         return lines[0]
 
     def assertNoBug(self) -> None:
-        """No line of the log tells of a bug."""
+        """Check that no log line reports an internal error."""
         lines = self.logged()
         bugs = [index for index, line in enumerate(lines)
                 if any(mark in line for mark in BUG_MARKS)]

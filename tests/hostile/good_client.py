@@ -1,4 +1,4 @@
-"""A client that behaves, all the time, beside whatever else happens to the servers."""
+"""A well-behaved client that works all the time, whatever else happens to the servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass
 class Tally:
-    """What the client did and what became of it."""
+    """The requests of the client and their results."""
 
     operations: int = 0
     failures: list[str] = field(default_factory=list)
@@ -46,7 +46,8 @@ class Tally:
 
 
 class GoodClient:
-    """Sends messages, gets each by long polling, and does what else clients do, on a thread.
+    """Sends messages, receives each by long polling, and does other work of
+    clients, on a thread.
 
     :param broker: address of the broker.
     :param namesrv: address of the name server.
@@ -79,7 +80,7 @@ class GoodClient:
         return self
 
     def stop(self) -> Tally:
-        """End after the round that is under way; :returns: the tally of all rounds."""
+        """Stop after the current round; :returns: the sums over all rounds."""
         self._ended.set()
         self._is_awaited.set()
         self._thread.join()
@@ -111,7 +112,7 @@ class GoodClient:
             number += 1
 
     def _round(self, number: int) -> None:
-        """One message there and back; now and then more."""
+        """Send and receive one message, and more from time to time."""
         body = b"message %d" % number
         pull = None
         if self._offset:
@@ -145,7 +146,7 @@ class GoodClient:
             self._topic, self._offset, group=self._group, hold_ms=_HOLD_MS))
 
     def _look_around(self) -> None:
-        """Heartbeat, offset, route."""
+        """Request a heartbeat, an offset and a route."""
         heartbeat = HeartbeatData(
             f"good@{self._topic}", (ProducerData("good_producers"),),
             (ConsumerData(self._group, subscription_data_set=(SubscriptionData(self._topic),)),))

@@ -1,4 +1,4 @@
-"""File systems of a test's own."""
+"""The file systems of a test."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def mount_tmpfs(folder: Path, options: str) -> str:
 
 
 def unmount(folder: Path) -> None:
-    """Take a file system away, though a process may still have files of it open."""
+    """Unmount a file system, even if a process still has files of it open."""
     _run("umount", "--lazy", str(folder))
 
 
 def unshare_command() -> list[str]:
-    """What a command is put behind to be allowed to mount; empty where there is no such way."""
+    """Return the command under which another one may mount; empty if there is none."""
     command = ["unshare", "--user", "--map-root-user", "--mount"]
     return [] if _run(*command, "true") else command
 

@@ -68,5 +68,5 @@ def fill(disk: Path, filler: Path, room: int) -> None:
 
 
 def free(filler: Path, room: int) -> None:
-    """Make so much room, bytes."""
+    """Free a number of bytes."""
     os.truncate(filler, max(filler.stat().st_size - room, 0))

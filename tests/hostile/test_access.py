@@ -1,4 +1,4 @@
-"""Two accounts on a live broker: neither gets at what is the other's, by no way round."""
+"""Two accounts on a live broker: neither gets data of the other in any way."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ADMINS = "AclException: Need admin permission"
 
 
 class AccessTests(SynchronousTestCase):
-    """Alice, who owns topic A and group GA, asks for what is Bob's: B and GB."""
+    """Alice, who owns topic A and group GA, asks for Bob's topic B and group GB."""
 
     def setUp(self) -> None:
         data = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
@@ -67,7 +67,7 @@ class AccessTests(SynchronousTestCase):
         return client
 
     def half(self) -> SendMessageResponseHeader:
-        """A half message of Bob's."""
+        """Return a half message of Bob."""
         header = send_header("B", 0, properties={
             "TRAN_MSG": "true", "PGROUP": "PB", "UNIQ_KEY": "U"})
         header.sys_flag = SYS_TRANSACTION_PREPARED
@@ -83,7 +83,7 @@ class AccessTests(SynchronousTestCase):
     def attacks(
         self, half: SendMessageResponseHeader
     ) -> Iterator[tuple[RequestCode, CommandHeader | None, bytes]]:
-        """What Alice tries."""
+        """Return the requests of Alice."""
         code = RequestCode
         for how in (SYS_TRANSACTION_ROLLBACK, SYS_TRANSACTION_COMMIT):
             yield code.END_TRANSACTION, self.end(half, how), b""
@@ -108,7 +108,7 @@ class AccessTests(SynchronousTestCase):
                 offset=where, group="GA", delay_level=1, origin_topic="A"), b""
 
     def test_nothing_of_the_others(self) -> None:
-        """All of it is denied, changes nothing, and Bob goes on."""
+        """All of them are refused and change nothing, and Bob continues."""
         half = self.half()
         for code, header, body in self.attacks(half):
             reply = self.alice.request(code, header, body)

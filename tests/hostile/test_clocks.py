@@ -1,4 +1,4 @@
-"""Servers whose wall clock jumps, or that do not run for a while: nothing hangs or is given up."""
+"""Servers whose wall clock jumps, or that are suspended: nothing hangs or is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SILENT_SECONDS = 4
 
 
 class JumpingServers(Servers):
-    """Servers whose wall clock does what it is told."""
+    """Servers whose wall clock the test sets."""
 
     program = _JUMPS + MAIN
 
@@ -54,7 +54,7 @@ class JumpingServers(Servers):
 
 
 class WallClockTests(HostileCase):
-    """The wall clock is set while the good client goes on."""
+    """The wall clock is set while the good client works."""
 
     servers: JumpingServers
 
@@ -71,7 +71,7 @@ class WallClockTests(HostileCase):
         return client
 
     def locked(self, client_id: str) -> int:
-        """How many queues of one a client gets."""
+        """Return how many locks of one queue a client gets."""
         body = LockBatchRequestBody("g", client_id, mq_set=(MessageQueue("T", "b", 0),))
         reply = self.client().request(
             RequestCode.LOCK_BATCH_MQ, None, body.encode_standard())
@@ -83,7 +83,7 @@ class WallClockTests(HostileCase):
         return reply.code == ResponseCode.SUCCESS
 
     def test_a_pull_that_waits_is_answered_in_its_time(self) -> None:
-        """A pull that waits is answered in its time, and periodic work goes on."""
+        """Its response is in time, and periodic work continues."""
         client = self.client()
         client.send("T", b"x")
         begin = time.monotonic()
@@ -97,7 +97,7 @@ class WallClockTests(HostileCase):
         wait_until("a new topic is saved", lambda: checkpoint.stat().st_mtime_ns != before, 15)
 
     def test_no_broker_is_given_up(self) -> None:
-        """No broker is given up, and no lock is anybody's but its holder's."""
+        """No broker is removed, and each lock belongs to its holder."""
         self.client().send("T", b"x")
         wait_until("the topic is known", lambda: self.has_route("T"), 15)
         self.assertEqual(self.locked("one"), 1)
@@ -111,10 +111,10 @@ class WallClockTests(HostileCase):
 
 
 class StoppedProcessTests(SynchronousTestCase):
-    """The process does not run for a while."""
+    """The process is suspended for a while."""
 
     def test_input_that_came_meanwhile_is_read_before_silence_counts(self) -> None:
-        """What came meanwhile is read before a connection or a broker counts as silent."""
+        """Only afterwards a connection or a broker can count as silent."""
         folder = Path(tempfile.mkdtemp(prefix="twistmq-hostile-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         servers = Servers(folder, "scanNotActiveBrokerInterval=500",

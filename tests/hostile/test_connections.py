@@ -1,4 +1,4 @@
-"""Peers that do not take their replies, and floods of connections."""
+"""Peers that do not read their replies, and floods of connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BODY_SIZE = 4 * 1024 * 1024 - 1024
 
 
 def pull_frame(topic: str, offset: int, opaque: int, hold_ms: int = 0) -> bytes:
-    """A pull of one message."""
+    """Return a pull of one message."""
     fields = {
         "consumerGroup": "slow_group", "topic": topic, "queueId": "0", "queueOffset": str(offset),
         "maxMsgNums": "1", "sysFlag": str(PULL_SUBSCRIPTION | (PULL_SUSPEND if hold_ms else 0)),
@@ -30,10 +30,10 @@ def pull_frame(topic: str, offset: int, opaque: int, hold_ms: int = 0) -> bytes:
 
 
 class NeverReadsTests(HostileCase):
-    """Peers that ask and do not read."""
+    """Peers that send requests and do not read."""
 
     def test_asks_for_too_much(self) -> None:
-        """Its requests are not read while its replies wait; memory stays, nothing is lost."""
+        """Its requests are not read while its replies wait; memory is limited, nothing is lost."""
         count = CONNECTION_BYTES_UNSENT_MAX // _BODY_SIZE + 8
         with RawClient(self.broker) as client:
             client.send("large_topic", bytes(_BODY_SIZE))
@@ -50,7 +50,7 @@ class NeverReadsTests(HostileCase):
         self.assertEqual({reply.code for reply in replies}, {ResponseCode.SUCCESS})
 
     def test_is_woken_too_often(self) -> None:
-        """Pulls that were held are all answered at once: beyond the bound it is cut off."""
+        """Waiting pulls are all answered at once; above the limit it is disconnected."""
         count = CONNECTION_BYTES_UNSENT_MAX // _BODY_SIZE + 8
         with RawClient(self.broker) as client:
             client.send("woken_topic", b"first")
@@ -73,7 +73,7 @@ class NeverReadsTests(HostileCase):
             self.assertEqual(client.max_offset("woken_topic"), end + 1)
 
     def test_pipelines_without_end(self) -> None:
-        """Small questions without end and no look at an answer: the peer is stopped."""
+        """It sends small requests without end and reads no reply, so its reading is paused."""
         peer = self.connect(receive_bytes=4096)
         question = json_frame(9999) * 1000
         sent = 0
@@ -93,7 +93,7 @@ class FloodTests(HostileCase):
         return self.own_servers("mappedFileSizeCommitLog=1048576")
 
     def test_more_than_files_allow(self) -> None:
-        """Beyond what the limit of open files allows they are closed; those there are go on."""
+        """Connections above the limit of open files are closed; existing ones continue."""
         limit = 512
         _, hard = resource.prlimit(self.servers.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(self.servers.pid, resource.RLIMIT_NOFILE, (limit, hard))
@@ -111,7 +111,7 @@ class FloodTests(HostileCase):
         wait_until("there is room again", self.is_served)
 
     def flood(self, count: int) -> tuple[list[RawConnection], int]:
-        """Open so many connections; :returns: those that are served, and how many were closed."""
+        """Open a number of connections; :returns: the served ones, and how many were closed."""
         connections = [self.connect() for _ in range(count)]
         taken = []
         for connection in connections:
@@ -124,11 +124,11 @@ class FloodTests(HostileCase):
         return taken, count - len(taken)
 
     def is_served(self) -> bool:
-        """Whether a new connection is answered."""
+        """Whether a new connection is served."""
         return bool(self.flood(1)[0])
 
     def test_come_and_go(self) -> None:
-        """Two thousand that come and go, some in the middle of a word, leave nothing behind."""
+        """Two thousand connections, some closed in the middle of a frame, leave nothing behind."""
         before = self.descriptors()
         for number in range(2000):
             with RawConnection(self.broker if number % 2 else self.namesrv) as connection:
@@ -137,5 +137,5 @@ class FloodTests(HostileCase):
         wait_until("descriptors are given back", lambda: self.descriptors() <= before + 5)
 
     def descriptors(self) -> int:
-        """How many descriptors the servers have open."""
+        """Return how many descriptors the servers have open."""
         return len(list(Path(f"/proc/{self.servers.pid}/fd").iterdir()))

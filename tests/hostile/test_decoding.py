@@ -1,5 +1,5 @@
-"""Whole frames that would take long to read, in every place where one can be long: each is answered
-in a few words, and a good client beside it hardly waits.
+"""Whole frames that would take long to decode, in every possible place: each gets a short response,
+and a good client beside it hardly waits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PULL_FIELDS: Mapping[str, object] = {
 
 
 def names(size_bytes: int) -> str:
-    """Unknown extFields, as many as there can be."""
+    """Return the maximum number of unknown extFields."""
     return ",".join(f'"{number:x}":""' for number in range(size_bytes // 11))
 
 
@@ -68,7 +68,7 @@ class KeyTests(DecodingCase):
         return b'{"x":{%b},"brokerAddrs":{},"currIdMap":{}}' % ",".join(keys).encode()
 
     def test_522_kb_of_them_took_ten_seconds(self) -> None:
-        """522 KB of them took ten seconds."""
+        """522 KB of them once took ten seconds."""
         for code in (Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.QUERY_ASSIGNMENT,
                      Code.UPDATE_AND_CREATE_TOPIC_LIST, Code.UPDATE_AND_CREATE_STATIC_TOPIC):
             for size in (522_000, 250_000, 60_000):
@@ -94,7 +94,7 @@ class HeaderTests(DecodingCase):
     """Headers of megabytes, and as long as they may be."""
 
     def test_a_million_unknown_ext_fields_are_bounded(self) -> None:
-        """A million extFields that nobody knows, to every kind of code, in both encodings."""
+        """A million unknown extFields are sent to every kind of code, in both encodings."""
         fields = names(14 * _MIB)
         for code in (Code.PULL_MESSAGE, Code.QUERY_CONSUMER_OFFSET, Code.HEART_BEAT, 9999):
             self.assertAnsweredAtOnce(f"{code}", json_frame(int(code), "{" + fields + "}"),
@@ -107,7 +107,7 @@ class HeaderTests(DecodingCase):
                                  ResponseCode.MESSAGE_ILLEGAL)
 
     def test_as_many_as_may_be(self) -> None:
-        """What is just no longer than it may be is read, and holds nobody up either."""
+        """A request at the limit is decoded, and delays no other client much either."""
         few, many = (names(size - 600) for size in (HEADER_SIZE_MAX, LONG_HEADER_SIZE_MAX))
         self.assertAnsweredAtOnce("lite pull", json_frame(
             int(Code.LITE_PULL_MESSAGE), "{" + many + "}"), ResponseCode.SYSTEM_ERROR)
@@ -129,7 +129,7 @@ class HeaderTests(DecodingCase):
                                      ResponseCode.INVALID_PARAMETER)
 
     def test_no_opaque(self) -> None:
-        """Without an opaque there is nobody to tell: the connection is closed, with a line."""
+        """Without an opaque no response is possible: the connection is closed with a line."""
         attacker = self.connect()
         attacker.says(raw_frame(b"x" * (15 * _MIB)))
         self.assertTrue(attacker.is_closed())
@@ -137,7 +137,7 @@ class HeaderTests(DecodingCase):
 
 
 class MemoryTests(DecodingCase):
-    """What many connections send at a time."""
+    """Long requests of many connections at a time."""
 
     #: What may come over what is on the wire, KiB: a few copies of one frame.
     more_max_kib = 160 * 1024
@@ -145,7 +145,7 @@ class MemoryTests(DecodingCase):
     growth_max_kib = 96 * 1024
 
     def make_servers(self) -> Servers:
-        """Servers that refuse no send for what waits: all eight may, where a machine is slow."""
+        """Start servers that refuse no send for its wait, because a machine may be slow."""
         return self.own_servers("log.level=debug", f"flow_control.queue_bytes_max={256 * _MIB}")
 
     def test_lists_of_names_in_eight_headers(self) -> None:
@@ -169,7 +169,7 @@ class BodyTests(DecodingCase):
     """Bodies of megabytes."""
 
     def test_tags_groups_topics_and_queues_without_end(self) -> None:
-        """Tags, groups, topics and queues without end, in plain JSON and nearly."""
+        """There are endless tags, groups, topics and queues, in plain JSON and nearly so."""
         tags = b",".join(b'"%x"' % number for number in range(900_000))
         bodies = {
             Code.CHECK_CLIENT_CONFIG:
@@ -188,7 +188,7 @@ class BodyTests(DecodingCase):
                                      ResponseCode.INVALID_PARAMETER)
 
     def test_as_long_as_may_be(self) -> None:
-        """What is just no longer than it may be, of what takes longest to read."""
+        """The body has the maximum length and the slowest content."""
         tags = b",".join(b'"%x"' % number for number in range(60_000))
         bodies = {
             Code.CHECK_CLIENT_CONFIG:
@@ -204,13 +204,13 @@ class BodyTests(DecodingCase):
 
 
 class ExpressionTests(DecodingCase):
-    """SQL92 expressions, where they are served."""
+    """SQL92 expressions, on a broker that supports them."""
 
     def make_servers(self) -> Servers:
         return self.own_servers("enablePropertyFilter=true")
 
     def test_sixty_thousand_of_them_took_eight_seconds(self) -> None:
-        """Sixty thousand of them took eight seconds."""
+        """Sixty thousand of them once took eight seconds."""
         for text in ("-" * 60_000, "a > --1 AND " * 5_000, "a = '" + "-" * 60_000):
             def pull(number: int, text: str = text) -> bytes:
                 fields = {**_PULL_FIELDS, "subscription": text[number:]}

@@ -1,4 +1,4 @@
-"""Bytes that are no frames, or never become one."""
+"""Bytes that are no frames, and frames that stay incomplete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BrokenFrameTests(HostileCase):
     """A stream that breaks the rules is closed: it cannot be read any further."""
 
     def assertCloses(self, what: str, data: bytes, reason: str) -> None:
-        """Both ports close the connection, at once, and say why in one line of the log."""
+        """Check that both ports close the connection at once, with one log line."""
         for address in (self.broker, self.namesrv):
             connection = self.connect(address)
             connection.says(data)
@@ -38,18 +38,18 @@ class BrokenFrameTests(HostileCase):
                               "header length")
 
     def test_serialise_types(self) -> None:
-        """A serialise type that is neither JSON nor Apache's binary form."""
+        """The serialise type is neither JSON nor Apache's binary form."""
         for kind in (2, 3, 127, 128, 255):
             self.assertCloses(f"type {kind}", raw_frame(_HEADER, serialize_type=kind),
                               f"serialise type {kind} is not known")
 
     def test_other_protocols(self) -> None:
-        """A browser, zeros: closed."""
+        """A browser, and zeros, are disconnected."""
         self.assertCloses("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "over the limit")
         self.assertCloses("zeros", bytes(64), "less than 4")
 
     def test_what_came_before(self) -> None:
-        """Frames that were whole before the stream broke are answered; nothing after it is."""
+        """Whole frames before an invalid one are answered, and later ones are not."""
         connection = self.connect()
         connection.says(_QUESTION * 3 + raw_frame(b"", total=-1) + _QUESTION * 3)
         self.assertTrue(connection.is_closed())
@@ -58,10 +58,10 @@ class BrokenFrameTests(HostileCase):
 
 
 class HalfFrameTests(HostileCase):
-    """Frames that do not come whole."""
+    """Incomplete frames."""
 
     def test_cut_anywhere(self) -> None:
-        """A connection that ends within a frame is nothing to speak of, wherever it ends."""
+        """A connection that ends within a frame is not logged, wherever it ends."""
         for address in (self.broker, self.namesrv):
             for size in range(len(_QUESTION)):
                 with RawConnection(address) as connection:
@@ -71,14 +71,14 @@ class HalfFrameTests(HostileCase):
             connection.hears()
 
     def test_byte_by_byte(self) -> None:
-        """A frame that comes in single bytes is answered like any other."""
+        """A frame that arrives in single bytes is answered."""
         connection = self.connect()
         for byte in _QUESTION:
             connection.says(bytes([byte]))
         self.assertEqual(connection.hears().opaque, 7)
 
     def test_a_frame_of_exactly_16_mib_is_taken(self) -> None:
-        """A frame of exactly 16 MiB is taken; the body is what is refused."""
+        """The frame is read, and its body is refused."""
         fields = ('{"a":"g","b":"good_topic","c":"TBW102","d":"4","e":"0","f":"0","g":"1",'
                   '"h":"0"}')
         head = json_frame(int(RequestCode.SEND_MESSAGE_V2), fields)[8:]
@@ -90,7 +90,7 @@ class HalfFrameTests(HostileCase):
         connection.hears()
 
     def test_many_small(self) -> None:
-        """Hundreds of connections with a few bytes each cost next to nothing."""
+        """Hundreds of connections with a few bytes each cost almost nothing."""
         connections = [self.connect() for _ in range(300)]
         for connection in connections:
             connection.says(_QUESTION[:20])
@@ -108,7 +108,7 @@ class HalfFramesOfManyTests(HostileCase):
     growth_max_kib = KEPT_BYTES_TOTAL_MAX // 1024
 
     def test_half_frames_have_a_common_bound_and_the_oldest_are_cut(self) -> None:
-        """They have a bound together: the oldest are cut off beyond it, and no memory is lost."""
+        """They have a limit together; above it the oldest are closed, and no memory is lost."""
         with MemoryPeak(self.servers.pid) as peak:
             for _ in range(2):
                 self.leave_lying()

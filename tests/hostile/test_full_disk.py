@@ -1,4 +1,5 @@
-"""A file system that is really full: sends are refused, reads go on, nothing acknowledged is lost.
+"""A file system that is really full: sends are refused, reads continue, and no acknowledged message
+is lost.
 
 The store is put on a small tmpfs: see small_disk.py.
 """
@@ -33,7 +34,7 @@ _QUEUES_REFUSED = "consume queues cannot be written"
 
 
 class FullDiskTests(SmallDiskCase):
-    """One broker on one small disk; ``stored`` holds what it acknowledged, by queue offset."""
+    """One broker on one small disk; ``stored`` has the acknowledged messages, by queue offset."""
 
     def setUp(self) -> None:
         self.stored: dict[int, bytes] = {}
@@ -71,7 +72,7 @@ class FullDiskTests(SmallDiskCase):
         self.assertNoBug(servers)
 
     def test_logs_tables_and_store_on_the_full_disk(self) -> None:
-        """Logs, tables and store on the full disk; the broker ends, one way or another."""
+        """The broker may end, but must start again."""
         self.on_small_disk(self.check_everything)
 
     def check_everything(self, disk: Path) -> None:
@@ -113,14 +114,14 @@ class FullDiskTests(SmallDiskCase):
         return servers
 
     def restart(self, servers: Servers, how: signal.Signals) -> None:
-        """End the servers, start them again: everything is there."""
+        """Restart the servers, and check that every message is present."""
         servers.stop(how)
         servers.start()
         with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
             self.assertAllThere(client)
 
     def send(self, client: RawClient) -> RemotingCommand:
-        """Send one message; note what was acknowledged."""
+        """Send one message, and record it if it is acknowledged."""
         self.number += 1
         body = (b"%08d" % self.number).ljust(_BODY_SIZE, b".")
         reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header(
@@ -143,7 +144,7 @@ class FullDiskTests(SmallDiskCase):
             reply = self.send(client)
 
     def wait_for_refused_queues(self, servers: Servers, times: int) -> None:
-        """The entries of the last messages have no room, once a round; so many rounds by now.
+        """Wait until the queues could not be written for a number of rounds.
 
         Where a core is slow, they may have been written before the last bytes were taken.
         """
@@ -152,7 +153,7 @@ class FullDiskTests(SmallDiskCase):
                 servers.log().count(_QUEUES_REFUSED) >= times), 10)
 
     def assertGoesOn(self, servers: Servers, client: RawClient) -> None:
-        """On a full disk a new topic is no trap, and whoever asks is answered."""
+        """Check that requests are answered on a full disk, also those for a new topic."""
         header = send_header(f"other_topic_{self.number}", 1)
         reply = client.request(RequestCode.SEND_MESSAGE_V2, header, bytes(_BODY_SIZE))
         self.assertEqual(reply.code, ResponseCode.SERVICE_NOT_AVAILABLE, msg=reply.remark)
@@ -176,7 +177,7 @@ class FullDiskTests(SmallDiskCase):
         self.assertEqual(found, self.stored)
 
     def assertNoBug(self, servers: Servers) -> None:
-        """No line of the log tells of a bug."""
+        """Check that no log line reports an internal error."""
         lines = servers.log().splitlines()
         bugs = [index for index, line in enumerate(lines)
                 if any(mark in line for mark in BUG_MARKS)]

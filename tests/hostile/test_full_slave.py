@@ -1,4 +1,4 @@
-"""A slave whose disk is full acknowledges nothing, and goes on when there is room again."""
+"""A slave whose disk is full acknowledges nothing, and continues when there is room again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FILES = {"mappedFileSizeCommitLog": str(256 * 1024), "mappedFileSizeConsumeQueu
 
 
 class FullSlaveTests(SmallDiskCase):
-    """The master's disk has room."""
+    """The disk of the master has room."""
 
     timeout = 300
 
@@ -37,7 +37,7 @@ class FullSlaveTests(SmallDiskCase):
         self.on_small_disk(lambda disk: self.check(disk, "SYNC_MASTER"))
 
     def test_a_slave_of_an_asynchronous_master(self) -> None:
-        """Sends are answered with 0 all the time."""
+        """All sends are answered with code 0."""
         self.on_small_disk(lambda disk: self.check(disk, "ASYNC_MASTER"))
 
     def check(self, disk: Path, role: str) -> None:

@@ -1,4 +1,4 @@
-"""Tables that are full of what an attacker put there: clients go on."""
+"""Tables that an attacker has filled: other clients continue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FullTopicTableTests(HostileCase):
         return self.own_servers()
 
     def test_groups_go_on(self) -> None:
-        """A new group joins, takes a message, and sends it back."""
+        """A new group registers, receives a message, and sends it back."""
         attacker, client = RawClient(self.broker, 30.0), RawClient(self.broker)
         self.addCleanup(attacker.close)
         self.addCleanup(client.close)
@@ -67,7 +67,7 @@ class FullTopicTableTests(HostileCase):
 
 
 class LockTableTests(HostileCase):
-    """As many locks as there may be, of groups that are not there."""
+    """The table of locks is full with groups that do not exist."""
 
     growth_max_kib = 128 * 1024
 
@@ -75,7 +75,7 @@ class LockTableTests(HostileCase):
         return self.own_servers()
 
     def test_group_locks(self) -> None:
-        """A group that joins gets its queues."""
+        """A group that registers gets its queues."""
         attacker, client = RawClient(self.broker, 30.0), RawClient(self.broker)
         self.addCleanup(attacker.close)
         self.addCleanup(client.close)
@@ -99,10 +99,10 @@ class LockTableTests(HostileCase):
 
 
 class StatisticsTests(HostileCase):
-    """Names that a sender writes into properties, and nobody else knows."""
+    """The names in properties of a sender, which nobody else uses."""
 
     def test_forged_origins(self) -> None:
-        """Tries that say they come from topics that are not there leave nothing in memory."""
+        """Retries with invented original topics leave nothing in memory."""
         with RawClient(self.broker, 30.0) as attacker:
             for begin in range(0, 2500, 50):
                 asked = []

@@ -1,4 +1,4 @@
-"""Files of a running broker that somebody takes away or cuts: no more is acknowledged."""
+"""Files of a running broker that are deleted or cut: no more messages are acknowledged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class GoneFilesTests(SynchronousTestCase):
     """``twistmq up`` with a thousand bytes of messages."""
 
     def check(self, change: Callable[[Path], object], why: str, next_start: str) -> None:
-        """Change the store; sends are refused within seconds, the stop and the next start say why.
+        """Change the store: sends are refused within seconds, and the stop and the start give the
+        reason.
 
         :param next_start: part of why that is refused; empty: it is a store like a new one.
         """
@@ -77,12 +78,12 @@ class GoneFilesTests(SynchronousTestCase):
                    "was removed, renamed or replaced", "has no file")
 
     def test_log_file_is_cut(self) -> None:
-        """To nothing: the next start does not take it for a file that was never written."""
+        """The file is cut to nothing; the next start does not take it for a new file."""
         self.check(lambda store: os.truncate(next((store / "commitlog").iterdir()), 0),
                    "was cut to ", "commitlog/")
 
     def test_log_folder_is_renamed(self) -> None:
-        """The next start does not begin anew."""
+        """The next start does not begin a new log."""
         self.check(lambda store: (store / "commitlog").rename(store / "log"),
                    "commitlog was removed, renamed or replaced", "has no file")
 

@@ -24,13 +24,13 @@ class HealthTests(HostileCase):
                                 "metricsPromExporterHost=127.0.0.1")
 
     def address(self) -> str:
-        """Where it is."""
+        """Return the address of the port."""
         found = re.search(r"metrics and health are on (127\.0\.0\.1:\d+)", self.servers.log())
         assert found is not None
         return found.group(1)
 
     def test_many_at_a_time(self) -> None:
-        """Thousands of requests in one go are not served, and hold nobody up."""
+        """Thousands of requests at once are refused, and delay nobody."""
         host, _, port = self.address().rpartition(":")
 
         def attack() -> None:
@@ -57,7 +57,7 @@ class HealthTests(HostileCase):
         return slowest
 
     def test_half_requests(self) -> None:
-        """Whoever asks in one go is answered, however many never end their requests."""
+        """A complete request is answered, whatever the number of incomplete ones is."""
         address = self.address()
         # On a machine that is busy they wait without an attack as well.
         before = self.slowest_page(address)

@@ -1,4 +1,4 @@
-"""The log of servers under attack, at the lowest level: no secret is in it, and no body."""
+"""The log of attacked servers at the lowest level has no secret and no body."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LogSecretTests(SynchronousTestCase):
                 self.assertNotIn(text, log)
 
     def good(self) -> None:
-        """What an administrator does."""
+        """Send the requests of an administrator."""
         with Connection(self.broker, credentials=Credentials(ACCESS, SECRET_KEY)) as client:
             for _ in range(3):
                 reply = client.request(_SEND, send_header("T", 1, properties={"secret": BODY}),
@@ -90,7 +90,7 @@ class LogSecretTests(SynchronousTestCase):
                 namespace="n", key="k", value=VALUE))
 
     def wrongly_signed(self) -> None:
-        """Accounts that are not there, keys that are wrong, keys where none belong."""
+        """Send requests with unknown accounts, wrong keys, and keys at wrong places."""
         for keys in ((ACCESS, OTHER_KEY), ("nobody", OTHER_KEY)):
             with Connection(self.broker, credentials=Credentials(*keys)) as client:
                 reply = client.request(_SEND, send_header("T", 1), BODY.encode())
@@ -99,7 +99,7 @@ class LogSecretTests(SynchronousTestCase):
             self.assertNotEqual(client.request(_SEND, send_header("T", 1), BODY.encode()).code, 0)
 
     def broken(self) -> None:
-        """Frames with secrets in places where nobody reads them, or reading fails."""
+        """Send frames with secrets in places that are not decoded, or cannot be."""
         fields = json.dumps({"AccessKey": ACCESS, "Signature": "x", "secretKey": SECRET_KEY,
                              "a": "g", "b": "T", "e": "not a number"})
         frames = [

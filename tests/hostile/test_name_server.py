@@ -1,4 +1,4 @@
-"""Whoever reaches the name server's port: nobody waits, nobody is locked out, little is kept."""
+"""Attacks on the port of a name server: nobody waits or is excluded, and little is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REGISTER = int(RequestCode.REGISTER_BROKER)
 
 
 def registration(name: str, body: bytes = b"{}", **fields: str) -> bytes:
-    """A frame by which a broker registers."""
+    """Return the frame of a registration."""
     return json_frame(_REGISTER, json.dumps({
         "brokerName": name, "brokerAddr": f"{name[-30:]}:1", "clusterName": "fake",
         "haServerAddr": "h", "brokerId": "0", "compressed": "false",
@@ -80,7 +80,7 @@ class BodyTests(NameServerCase):
             self.assertOthersGoOn(what, partial(self.assertRefused, frame, what))
 
     def test_data_version(self) -> None:
-        """The body of 322 is three numbers, that of 217 a topic's queues on one broker."""
+        """The body of 322 is three numbers, that of 217 has the queues of a topic on one broker."""
         collisions = ",".join(f"{key * (2**61 - 1)}:1" for key in range(1, 20_001)).encode()
         for code in (RequestCode.QUERY_DATA_VERSION, RequestCode.REGISTER_TOPIC_IN_NAMESRV):
             frame = json_frame(int(code), json.dumps({
@@ -104,7 +104,9 @@ class TopicsTests(NameServerCase):
     growth_max_kib = 200 * 1024
 
     def test_they_come_and_go(self) -> None:
-        """Brokers with many come, all topics are listed, and the connection closes."""
+        """Brokers with many topics register, all topics are listed, and the
+        connection is closed.
+        """
         frames = [registration(f"many{number}", topics(f"many-{number}-", 60_000))
                   for number in range(3)]
         listed = json_frame(int(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
@@ -135,13 +137,13 @@ class TopicsTests(NameServerCase):
 
 
 class PlacesTests(NameServerCase):
-    """Thousands of brokers that are none."""
+    """Thousands of invented brokers."""
 
     def make_servers(self) -> Servers:
         return self.own_servers()
 
     def test_others_come_in(self) -> None:
-        """One that starts again, and one that is new, beside a connection that wants all places."""
+        """A restarted broker and a new one register beside a connection that takes all places."""
         known = self.connect(self.namesrv)
         self.assertEqual(self.ask(registration("known"), known)[0], ResponseCode.SUCCESS)
         known.close()
@@ -161,10 +163,10 @@ class PlacesTests(NameServerCase):
 
 
 class OthersTests(NameServerCase):
-    """Brokers that are there."""
+    """Existing brokers."""
 
     def test_a_broker_is_not_dropped_by_its_address(self) -> None:
-        """Nor by a change of settings that the name server would not start with."""
+        """Neither its address nor a change of settings removes it."""
         for name in ("thief", "thief2"):
             self.assertEqual(self.ask(registration(
                 name, brokerAddr=self.broker, clusterName="DefaultCluster"))[0],

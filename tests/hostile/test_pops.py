@@ -1,4 +1,4 @@
-"""What follows a pop, made up: it is refused, changes nothing, and holds nobody up."""
+"""Invented requests after a pop are refused, change nothing, and delay nobody."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BatchAckTests(PopCase):
     """BATCH_ACK_MESSAGE with all that a frame holds."""
 
     def test_millions_of_bits(self) -> None:
-        """Millions of bits, of one check point."""
+        """Return millions of bits of one check point."""
         bits = base64.b64encode(b"\xff" * 11_500_000).decode()
         body = json.dumps({"acks": [{**_POINT, "b": bits}]}).encode()
         self.assertRefusedAtOnce("bits", json_frame(_BATCH_ACK, body=body),
@@ -48,7 +48,7 @@ class BatchAckTests(PopCase):
                                  ResponseCode.INVALID_PARAMETER)
 
     def test_check_points(self) -> None:
-        """Thousands of check points; as many as are taken."""
+        """Return thousands of check points, up to the limit."""
         for count, code in ((150_000, ResponseCode.INVALID_PARAMETER),
                             (10_000, ResponseCode.INVALID_PARAMETER),
                             (1024, ResponseCode.SUCCESS)):
@@ -59,12 +59,10 @@ class BatchAckTests(PopCase):
 
 
 class AckTests(PopCase):
-    """ACK_MESSAGE with a receipt that nobody gave."""
+    """ACK_MESSAGE with an invented receipt."""
 
     def test_receipt_in_order(self) -> None:
-        """A group of megabytes is no group, and no key of the consumer offsets; a real one stays
-        where it is.
-        """
+        """A group name of megabytes creates no consumer offset; a real offset does not change."""
         with RawClient(self.broker) as client:
             client.pull("good_topic", group="orderly_victim")
         for group, code in (
@@ -83,10 +81,10 @@ class AckTests(PopCase):
 
 
 class LongNameTests(PopCase):
-    """Names of megabytes where a server keeps names: they are refused, and nothing is kept."""
+    """Names of megabytes are refused wherever a server keeps names."""
 
     def test_topics_brokers_and_clients_of_locks(self) -> None:
-        """Topics, brokers and clients of locks."""
+        """Such names of topics, brokers and clients in locks are refused."""
         for what in ("topic", "broker", "client"):
             for number in range(20):
                 name = f"{number}" + "n" * 1_500_000
@@ -103,7 +101,7 @@ class LongNameTests(PopCase):
                     self.assertEqual(reply.body, b'{"lockOKMQSet":[]}', msg=what)
 
     def test_assignments_for_names_of_megabytes_are_refused(self) -> None:
-        """Topics whose queues somebody asks for."""
+        """Such names of topics are refused."""
         for number in range(1000):
             body = {"topic": f"{number}" + "n" * 60_000, "consumerGroup": "g", "clientId": "c",
                     "strategyName": "AVG"}

@@ -1,4 +1,4 @@
-"""Whole frames whose contents are wrong: each is answered, and the connection goes on."""
+"""Whole frames with wrong contents: each is answered, and the connection remains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BODY_SIZE_MAX = 4 * 1024 * 1024
 
 
 class RequestCase(HostileCase):
-    """Asks over one connection; every answer shows that it goes on."""
+    """A test with one connection, which must survive every answer."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -51,7 +51,7 @@ class RequestCase(HostileCase):
     def assertRefused(
         self, what: str, reply: RemotingCommand, code: int = ResponseCode.SYSTEM_ERROR
     ) -> None:
-        """A reply to the question, with this code, that says why in a few words."""
+        """Check that a request is refused with this code and a short reason."""
         self.assertEqual(reply.code, code, msg=f"{what}: {reply.remark}")
         self.assertTrue(reply.is_response, msg=what)
         self.assertTrue(reply.remark, msg=what)
@@ -60,7 +60,7 @@ class RequestCase(HostileCase):
 
 
 class HeaderTests(RequestCase):
-    """Headers that cannot be read."""
+    """Headers that cannot be decoded."""
 
     def test_broken_json(self) -> None:
         """A body that is not a JSON object with a code is answered with code 1."""
@@ -81,14 +81,14 @@ class HeaderTests(RequestCase):
                 self.assertRefused(what, reply)
 
     def test_opaque_is_found(self) -> None:
-        """Who asked can be told where its opaque can be seen, however broken the rest is."""
+        """The response has the opaque if that is found, however broken the rest is."""
         self.assertEqual(self.asks(raw_frame(b'{"opaque":4711,"code":')).opaque, 4711)
         self.assertEqual(self.asks(json_frame('"x"', opaque=12)).opaque, 12)
         # One that is no int32 cannot be told back: no client could read the reply.
         self.assertEqual(self.asks(json_frame(11, opaque=2**31)).opaque, 0)
 
     def test_wrong_types(self) -> None:
-        """A member of another type than the protocol's."""
+        """A member has another type than in the protocol."""
         for member in ('"code":"eleven"', '"code":11.5', '"code":null', '"code":[]',
                        '"code":2147483648', '"code":11,"opaque":"x"',
                        '"code":11,"opaque":99999999999', '"code":11,"flag":{}',
@@ -99,7 +99,7 @@ class HeaderTests(RequestCase):
             self.assertRefused(member, self.asks(raw_frame(b"{%s}" % member.encode())))
 
     def test_broken_binary(self) -> None:
-        """A binary header cut anywhere, or with lengths that lie."""
+        """A binary header is cut anywhere, or has wrong lengths."""
         whole = encode_binary_header(_SEND, "JAVA", 479, 7, 0, None,
                                      {name: str(value) for name, value in _SEND_FIELDS.items()})
         for size in range(len(whole)):
@@ -116,13 +116,13 @@ class HeaderTests(RequestCase):
 
 
 class FieldTests(RequestCase):
-    """Headers that can be read, with fields that are missing or wrong."""
+    """Valid headers with missing or wrong fields."""
 
     def fields_of(self, fields: Mapping[str, object], **changed: object) -> str:
         return json.dumps({**fields, **changed})
 
     def test_missing_fields(self) -> None:
-        """Each field that must be there is missed by name; so are all of them together."""
+        """The response names a missing field, also if all are missing."""
         for code, fields in ((_SEND, _SEND_FIELDS), (_PULL, _PULL_FIELDS)):
             for name in fields:
                 if name in _MAY_MISS:
@@ -135,7 +135,7 @@ class FieldTests(RequestCase):
                 self.assertRefused(nothing, self.asks(json_frame(code, nothing)))
 
     def test_wrong_values(self) -> None:
-        """A number that is none, or does not fit."""
+        """The number is invalid or too large."""
         for name in ("d", "e", "f", "g", "h"):
             for value in ("", "x", "1.5", "0x1", "99999999999999999999", " 1", "٣"):
                 reply = self.asks(json_frame(_SEND, self.fields_of(_SEND_FIELDS, **{name: value})))
@@ -145,7 +145,7 @@ class FieldTests(RequestCase):
             self.assertRefused(f"e={value}", reply)
 
     def test_every_code_without_fields(self) -> None:
-        """No code is a trap: with no fields and rubbish for a body each is answered somehow."""
+        """With no fields and a random body, each code has a response."""
         for address in (self.broker, self.namesrv):
             connection = self.connect(address)
             for code in RequestCode:
@@ -154,7 +154,7 @@ class FieldTests(RequestCase):
                     self.assertTrue(reply.is_response, msg=code.name)
 
     def test_unknown_codes(self) -> None:
-        """Codes nobody knows are answered with code 3, on both ports."""
+        """Unknown codes are answered with code 3 on both ports."""
         for address in (self.broker, self.namesrv):
             connection = self.connect(address)
             for code in (-1, 0, 9999, 2**31 - 1, -2**31):
@@ -162,13 +162,13 @@ class FieldTests(RequestCase):
                 self.assertRefused(str(code), reply, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     def test_a_heartbeat_whose_body_is_no_heartbeat(self) -> None:
-        """A heartbeat whose body is no heartbeat."""
+        """The body is not a heartbeat."""
         for body in (b"", b"{", b"[]", b"null", b'{"clientID":5}', bytes(50), b"\xff\xfe",
                      b'{"clientID":"x","consumerDataSet":[{}]}', b"[" * 100_000):
             self.assertRefused(repr(body[:20]), self.asks(json_frame(_HEARTBEAT, body=body)))
 
     def test_large_bodies(self) -> None:
-        """As much as fits of what is nearly JSON: refused before it holds up everybody."""
+        """The largest body that is nearly JSON is refused before it delays others."""
         count = 4_000_000
         for what, body in (
             ("bare keys", b'{"x":{%s1:2}}' % (b"1:2," * count)),
@@ -180,7 +180,7 @@ class FieldTests(RequestCase):
                                    ResponseCode.INVALID_PARAMETER)
 
     def test_replies_nobody_asked_for(self) -> None:
-        """Replies that answer nothing are dropped; one-way requests get no answer, whatever."""
+        """Such replies are dropped; one-way requests get no response."""
         for opaque in range(200):
             self.attacker.says(json_frame(0, opaque=opaque, flag=1))
             self.attacker.says(json_frame(_SEND, opaque=opaque, flag=2))
@@ -189,10 +189,10 @@ class FieldTests(RequestCase):
 
 
 class TopicTests(RequestCase):
-    """Names that are none, and queues that are not there."""
+    """Invalid names, and missing queues."""
 
     def test_illegal_names(self) -> None:
-        """Neither sending nor creating makes a topic of a name that could be none."""
+        """Neither a send nor a creation accepts an invalid name."""
         for name in ("", " ", "a b", "a/b", "../../etc/passwd", "a.b", "a\x00b", "a\nb", "täöpic",
                      "t" * 128, "t" * 100_000, "$topic", "\U0001f600"):
             fields = {**_SEND_FIELDS, "b": name}
@@ -213,7 +213,7 @@ class TopicTests(RequestCase):
                 self.assertNotEqual(reply.code, ResponseCode.SUCCESS, msg=repr(name))
 
     def test_reserved_topics(self) -> None:
-        """What the broker keeps for itself cannot be sent to."""
+        """Clients cannot send to topics of the broker."""
         fields = {**_SEND_FIELDS, "b": "SCHEDULE_TOPIC_XXXX"}
         self.assertRefused("reserved", self.asks(json_frame(_SEND, json.dumps(fields))),
                            ResponseCode.NO_PERMISSION)
@@ -243,7 +243,7 @@ class BodyTests(RequestCase):
     """Messages that are too long."""
 
     def test_over_the_limit(self) -> None:
-        """One byte over the limit is code 13; the limit itself is stored."""
+        """A message at the limit is stored; one more byte gives code 13."""
         with RawClient(self.broker) as client:
             header = send_header("long_topic", 1)
             reply = client.request(RequestCode.SEND_MESSAGE_V2, header, bytes(_BODY_SIZE_MAX + 1))
@@ -261,7 +261,7 @@ class BodyTests(RequestCase):
                            ResponseCode.MESSAGE_ILLEGAL)
 
     def test_broken_batches(self) -> None:
-        """A batch that is none is refused as a whole."""
+        """An invalid batch is refused as a whole."""
         code = int(RequestCode.SEND_BATCH_MESSAGE)
         fields = json.dumps({**_SEND_FIELDS, "b": "batch_topic", "m": "true"})
         for body in (b"", b"\x00", b"\xff" * 40, bytes(40), (2**31 - 1).to_bytes(4, "big") * 10):
@@ -273,10 +273,10 @@ class BodyTests(RequestCase):
 
 
 class OffsetTests(RequestCase):
-    """Reads outside of a queue."""
+    """Reads outside a queue."""
 
     def pull(self, topic: str, offset: int, queue_id: int = 0) -> tuple[int, int, int, int]:
-        """:returns: code, next begin offset, minimum and maximum of a pull that does not wait."""
+        """Send a pull without a wait; :returns: code, next, minimum and maximum offset."""
         with RawClient(self.broker) as client:
             reply = client.request(RequestCode.PULL_MESSAGE,
                                    pull_header(topic, offset, queue_id=queue_id))
@@ -285,7 +285,7 @@ class OffsetTests(RequestCase):
             return reply.code, header.next_begin_offset, header.min_offset, header.max_offset
 
     def test_beyond_the_queue(self) -> None:
-        """Beyond the end by more than one, or before the beginning: code 21 and where to go on."""
+        """The code is 21, with the offset at which to continue."""
         moved, nothing = int(ResponseCode.PULL_OFFSET_MOVED), int(ResponseCode.PULL_NOT_FOUND)
         with RawClient(self.broker) as client:
             for number in range(3):
@@ -300,7 +300,7 @@ class OffsetTests(RequestCase):
                              msg=str(offset))
 
     def test_empty_queue(self) -> None:
-        """In a queue that never had a message only offset 0 may wait for the first."""
+        """In a queue that never had a message, only offset 0 may wait."""
         moved, nothing = int(ResponseCode.PULL_OFFSET_MOVED), int(ResponseCode.PULL_NOT_FOUND)
         with RawClient(self.broker) as client:
             client.send("offset_topic", b"in queue 0")
@@ -310,7 +310,7 @@ class OffsetTests(RequestCase):
                              msg=str(offset))
 
     def test_absurd_counts(self) -> None:
-        """Absurd numbers of messages, and bits nobody knows, are answered."""
+        """Impossible counts and unknown flags are answered."""
         for changed in ({"maxMsgNums": "0"}, {"maxMsgNums": "-1"}, {"maxMsgNums": "2147483647"},
                         {"sysFlag": "-1"}, {"suspendTimeoutMillis": "-1"},
                         {"subVersion": "-9223372036854775808"}):
@@ -318,7 +318,7 @@ class OffsetTests(RequestCase):
             self.assertTrue(reply.is_response, msg=str(changed))
 
     def test_offsets_that_cannot_be(self) -> None:
-        """A commit far outside of the queue is refused, and reading goes on."""
+        """A commit far outside the queue is refused, and reads continue."""
         for offset in ("-1", "9223372036854775807"):
             fields = {"consumerGroup": "odd_group", "topic": "good_topic", "queueId": "0",
                       "commitOffset": offset}
@@ -356,7 +356,7 @@ class BombTests(RequestCase):
                                     zlib.compress(inflated)))
 
     def test_zeros_without_end(self) -> None:
-        """Zeros without end, millions of topics that are none, brackets without end."""
+        """The body has endless zeros, invalid topics or brackets."""
         version = DataVersion().encode()
         head = struct.pack(">i", len(version)) + version
         count = (REGISTRATION_SIZE_MAX - len(head) - 4) // 4

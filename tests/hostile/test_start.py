@@ -1,4 +1,4 @@
-"""Starts that must fail, beside servers that go on: a clear message, a status, nothing left."""
+"""Starts that must fail beside running servers: one clear message, a status, and no remains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FailingStartTests(HostileCase):
     def assertFails(
         self, status: int, reason: str, *arguments: str, open_files: int | None = None
     ) -> None:
-        """It ends by itself with this status and one line on standard error with the reason.
+        """Check that it ends with this status and one line on standard error with the reason.
 
         :param open_files: how many it may have; None: as many as the test.
         """
@@ -75,7 +75,7 @@ class FailingStartTests(HostileCase):
     # --- ports
 
     def test_broker_port_in_use(self) -> None:
-        """The port of the running broker: named, and the name server started before it ends."""
+        """The port is named, and the name server that was started before it stops."""
         port = self.servers.broker_port
         self.assertFails(
             EXIT_FAILED, f"cannot listen on 127.0.0.1:{port}", "up", "--data",
@@ -83,7 +83,7 @@ class FailingStartTests(HostileCase):
         self.assertFalse((self.folder / "data" / "store" / "abort").exists())
 
     def test_namesrv_port_in_use(self) -> None:
-        """The port of the running name server."""
+        """The port belongs to the running name server."""
         port = self.namesrv.rpartition(":")[2]
         self.assertFails(
             EXIT_FAILED, f"cannot listen on 127.0.0.1:{port}", "up", "--data",
@@ -100,7 +100,7 @@ class FailingStartTests(HostileCase):
     # --- folders
 
     def test_store_is_locked(self) -> None:
-        """A second broker on the running one's data is told so; the first goes on."""
+        """The second broker gets the reason; the first one continues."""
         lock = self.servers.data / "store" / "lock"
         reason = f"the store is in use by another broker: {lock}"
         logs = f"log.dir={self.folder / 'logs'}"
@@ -121,14 +121,14 @@ class FailingStartTests(HostileCase):
                     self.folder / "data", f"storePathCommitLog={path}"))
 
     def test_several_folders_for_the_log(self) -> None:
-        """Apache's broker puts files into each in turn; here one name would be made of both."""
+        """Apache's broker uses each of them in turn; here they would be one name."""
         both = f"{self.folder / 'a'},{self.folder / 'b'}"
         self.assertFails(EXIT_REFUSED, f"storePathCommitLog={both}", *self.up(
             self.folder / "data", f"storePathCommitLog={both}"))
         self.assertEqual([path for path in self.folder.iterdir() if path.name[0] in "ab"], [])
 
     def test_commit_log_is_elsewhere(self) -> None:
-        """A wrong folder for the log of a store with messages: nothing is removed, or made."""
+        """The folder of the log is wrong; no file is deleted or created."""
         servers = self.own_servers()
         with RawClient(f"127.0.0.1:{servers.broker_port}") as client:
             reply = client.request(RequestCode.SEND_MESSAGE_V2, send_header("elsewhere", 0), b"1")
@@ -188,7 +188,7 @@ class FailingStartTests(HostileCase):
         return data
 
     def test_store_that_may_only_be_read(self) -> None:
-        """One that was used, and its log alone; nothing of it is changed."""
+        """The whole store or only its log may not be written; nothing changes."""
         disk = self.folder / "disk"
         disk.mkdir()
         fault = mount_tmpfs(disk, "size=64m")
@@ -208,7 +208,7 @@ class FailingStartTests(HostileCase):
         self.assertEqual({path: path.stat().st_mtime_ns for path in disk.rglob("*")}, before)
 
     def test_nothing_may_be_written(self) -> None:
-        """Folders that are there and not to be written, of the data or of the store alone."""
+        """The folders of the data or of the store exist and may not be written."""
         data = self.unwritable(self.folder / "data")
         self.assertFails(EXIT_FAILED, f"{data}", *self.up(data))
         self.assertFails(EXIT_FAILED, f"{data}", *self.up(data / "deeper"))

@@ -1,4 +1,4 @@
-"""Attacks on what comes before frames: TLS handshakes and PROXY headers."""
+"""Attacks before the first frame: TLS handshakes and PROXY headers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEADER = b"PROXY TCP4 192.0.2.7 10.0.0.1 555 10911\r\n"
 
 
 class TlsAttacker:
-    """A client of TLS whose bytes go out as the attack wants them.
+    """A client of TLS whose bytes the attack sends as it likes.
 
     :param cut: bytes that are sent at a time; 0: all there are.
     """
@@ -69,7 +69,7 @@ class TlsAttacker:
         self._heard.write(data)
 
     def ask(self) -> RemotingCommand:
-        """Ask what every server answers; :returns: the answer."""
+        """Send a request that every server serves; :returns: the response."""
         self.tls.write(_QUESTION)
         self.flush()
         decoder, frames = FrameDecoder(), []
@@ -82,7 +82,7 @@ class TlsAttacker:
 
 
 class TlsAttackTests(HostileCase):
-    """Handshakes that are none, that stop, that dribble; others never notice."""
+    """Handshakes that are invalid, stop or are slow; other clients do not notice them."""
 
     def attacker(self, address: str | None = None, cut: int = 0) -> TlsAttacker:
         attacker = TlsAttacker(address or self.broker, cut)
@@ -90,7 +90,7 @@ class TlsAttackTests(HostileCase):
         return attacker
 
     def assertCloses(self, attacker: TlsAttacker) -> None:
-        """The server closes the connection, and tells of it in one line, which may come later."""
+        """Check that the server closes the connection with one line, which may be later."""
         with contextlib.suppress(ConnectionResetError):
             while attacker.socket.recv(65_536):
                 continue
@@ -99,7 +99,7 @@ class TlsAttackTests(HostileCase):
         self.assertEqual(len(self.logged(line)), 1)
 
     def test_garbage_like_tls_is_closed_with_one_line(self) -> None:
-        """What begins like TLS and is none is closed, and called by its name in one line."""
+        """The line says that it is no TLS."""
         for address in (self.broker, self.namesrv):
             for data in (b"\x16\x03\x01\x02\x00" + bytes(512), b"\x16" * 70_000,
                          b"\x16\x03\x03\x40\x00\x01" + b"\xff" * 16_384):
@@ -115,7 +115,7 @@ class TlsAttackTests(HostileCase):
             self.assertEqual(attacker.ask().opaque, 7)
 
     def test_cut_anywhere(self) -> None:
-        """A connection that ends within a handshake or a record is nothing to speak of."""
+        """A connection that ends within a handshake or a record is not logged."""
         attacker = self.attacker()
         hello = attacker.hello()
         for size in range(1, len(hello), 7):
@@ -131,7 +131,7 @@ class TlsAttackTests(HostileCase):
         self.assertEqual(self.logged("TLS: "), [])
 
     def test_half_open(self) -> None:
-        """Hundreds of handshakes that stop in the middle cost little, and keep nobody."""
+        """Hundreds of incomplete handshakes cost little, and delay nobody."""
         attackers = [self.attacker() for _ in range(200)]
         for attacker in attackers:
             attacker.socket.sendall(attacker.hello())
@@ -140,7 +140,7 @@ class TlsAttackTests(HostileCase):
         self.good.wait_for_rounds(20)
 
     def test_handshakes_without_end(self) -> None:
-        """One client after the other shakes hands and is gone."""
+        """One client after the other makes a handshake and disconnects."""
         for number in range(150):
             attacker = self.attacker()
             attacker.shake_hands()
@@ -151,7 +151,7 @@ class TlsAttackTests(HostileCase):
         self.good.wait_for_rounds(5)
 
     def test_records_that_lie(self) -> None:
-        """After the handshake: a record of another key ends the connection, with a line."""
+        """After the handshake a record with another key ends the connection, with a line."""
         attacker = self.attacker()
         attacker.shake_hands()
         self.assertEqual(attacker.ask().opaque, 7)
@@ -160,10 +160,10 @@ class TlsAttackTests(HostileCase):
 
 
 class ProxyAttackTests(HostileCase):
-    """Headers that are none, never end, or lie."""
+    """Headers that are invalid, endless or false."""
 
     def test_malformed_proxy_headers_are_closed_with_one_line(self) -> None:
-        """They are closed at once, with one line by the real address."""
+        """The line has the real address."""
         for address in (self.broker, self.namesrv):
             for header, why in (
                 (b"PROXY TCP4 a b c d\r\n", "not one of TCP4"),
@@ -186,7 +186,9 @@ class ProxyAttackTests(HostileCase):
             self.assertEqual(connection.hears().opaque, 7)
 
     def test_half_headers(self) -> None:
-        """Hundreds that leave one lying cost next to nothing; those that end it are served."""
+        """Hundreds of incomplete headers cost almost nothing; those that are
+        completed are served.
+        """
         connections = [self.connect() for _ in range(300)]
         for connection in connections:
             connection.says(_SIGNATURE + b"\x21\x11\x0f\x00" + bytes(3000))
@@ -197,7 +199,7 @@ class ProxyAttackTests(HostileCase):
             self.assertEqual(connection.hears().opaque, 7)
 
     def test_header_within_header(self) -> None:
-        """A second one, or TLS that begins with one, is no header."""
+        """A second header, or TLS after one, is not accepted as a header."""
         connection = self.connect()
         connection.says(_HEADER + _HEADER + _QUESTION)
         self.assertTrue(connection.is_closed())

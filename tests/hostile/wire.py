@@ -1,4 +1,4 @@
-"""The attacker's side of a connection: bytes out, replies in, whatever the bytes are."""
+"""The attacker's side of a connection, which sends any bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WAIT_SECONDS = 30.0
 
 
 class Closed(Exception):
-    """The server closed the connection."""
+    """The server has closed the connection."""
 
 
 def raw_frame(
     header: bytes, body: bytes = b"", *, total: int | None = None, header_size: int | None = None,
     serialize_type: int = 0,
 ) -> bytes:
-    """A frame as its lengths say, or as they lie.
+    """Return a frame with right or wrong lengths.
 
     :param total: what the frame says its length is; None: the truth.
     :param header_size: what it says its header's length is; None: the truth.
@@ -35,7 +35,7 @@ def raw_frame(
 
 def json_frame(code: object, ext_fields: str = "{}", body: bytes = b"", *, opaque: int = 7,
                flag: int = 0, more: str = "") -> bytes:
-    """A frame whose JSON header is put together from texts.
+    """Return a frame whose JSON header is joined from texts.
 
     :param code: as it stands in the JSON.
     :param more: members of the header after the others: ``,"remark":"x"``.
@@ -46,7 +46,7 @@ def json_frame(code: object, ext_fields: str = "{}", body: bytes = b"", *, opaqu
 
 
 class RawConnection:
-    """A connection that sends what it is told to.
+    """A connection that sends the given bytes.
 
     :param address: "host:port".
     :param receive_bytes: size of the receive buffer; small for a peer that takes little.
@@ -111,7 +111,7 @@ class RawConnection:
         return self._commands.pop(0)
 
     def hears_nothing(self, seconds: float) -> bool:
-        """Whether nothing comes for a while; :raises Closed: when the connection ends."""
+        """Whether nothing arrives for a while; :raises Closed: when the connection ends."""
         try:
             self._commands.insert(0, self.hears(seconds))
         except TimeoutError:
@@ -119,7 +119,7 @@ class RawConnection:
         return False
 
     def is_closed(self, seconds: float = WAIT_SECONDS) -> bool:
-        """Whether the server closes the connection in time; what comes before is kept."""
+        """Whether the server closes the connection in time; earlier bytes are kept."""
         deadline = time.monotonic() + seconds
         try:
             while True:
@@ -131,7 +131,7 @@ class RawConnection:
 
     @property
     def heard(self) -> list[RemotingCommand]:
-        """What came and was not taken by :meth:`hears`."""
+        """Return the bytes that :meth:`hears` has not returned."""
         return self._commands
 
     def _receive(self, deadline: float) -> None:
