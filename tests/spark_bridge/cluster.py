@@ -1,4 +1,4 @@
-"""A name server and brokers that are stopped and started again on their ports, in this process."""
+"""A name server and brokers in this process that can be restarted on their ports."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Cluster:
 
     @property
     def options(self) -> dict[str, str]:
-        """What every source and sink is given."""
+        """Return the options of every source and sink."""
         return {"nameServer": self.namesrv}
 
     # --- servers
@@ -110,11 +110,11 @@ class Cluster:
             self.stop(name)
 
     def service(self, name: str = "broker-a") -> BrokerService:
-        """A broker that runs."""
+        """Return a running broker."""
         return self._services[name]
 
     def call(self, function: Any, name: str = "broker-a") -> Any:
-        """Call a function on a broker's thread; :returns: what it returns."""
+        """Call a function on the thread of a broker; :returns: its result."""
         return self._threads[name].call(function)
 
     # --- topics and messages
@@ -151,7 +151,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, *brokers: str, **settings: str) -> Iterator[Cluster]:
-    """A name server and brokers, "broker-a" when none is named."""
+    """Start a name server and brokers, by default "broker-a"."""
     folder.mkdir(parents=True)
     made = Cluster(folder, settings)
     try:

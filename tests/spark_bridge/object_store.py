@@ -1,4 +1,4 @@
-"""A stand-in for S3: objects are the files of a folder, read over HTTP as pyarrow's S3 reads them.
+"""A stand-in for S3: objects are the files of a folder, and pyarrow reads them over HTTP.
 
 It answers what a reader asks: which objects there are below a prefix, how long one is, and a range
 of one. Signatures are not looked at.
@@ -38,7 +38,7 @@ class ObjectStore:
         self._thread.start()
 
     def uri(self, path: str) -> str:
-        """The URI of a path that begins with the bucket."""
+        """Return the URI of a path that begins with the bucket."""
         port = self._server.server_address[1]
         return (f"s3://key:{SECRET}@{path}?region=us-east-1&scheme=http"
                 f"&endpoint_override=127.0.0.1:{port}")
@@ -95,7 +95,7 @@ class ObjectStore:
                     self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
-                """Nothing: the requests are of no interest."""
+                """Log nothing."""
 
         return Handler
 
@@ -124,7 +124,7 @@ class ObjectStore:
 
 @contextmanager
 def object_store(root: Path) -> Iterator[ObjectStore]:
-    """A running stand-in."""
+    """Run a stand-in during the block."""
     store = ObjectStore(root)
     try:
         yield store

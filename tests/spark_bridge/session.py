@@ -86,14 +86,14 @@ def _missing() -> str:
 
 
 def missing_for_spark() -> None:
-    """Nothing; :raises SkipTest: when there can be no session, saying why."""
+    """Return normally if a session is possible; :raises SkipTest: with the reason otherwise."""
     reason = _missing()
     if reason:
         raise SkipTest(reason)
 
 
 def spark_session() -> Any:
-    """The session; :raises SkipTest: saying why there is none."""
+    """Return the session; :raises SkipTest: with the reason if there is none."""
     missing_for_spark()
     return _started()
 

@@ -1,4 +1,4 @@
-"""A streaming query in a process of its own, which can be killed with all that belongs to it.
+"""A streaming query in its own process, which can be killed with all its children.
 
     python -m tests.spark_bridge.stream_job NAME_SERVER TOPIC OUTPUT CHECKPOINT ROWS
 
@@ -33,7 +33,7 @@ def start_query(session: Any, name_server: str, topic: str, output: Path, checkp
 
 
 def committed_files(output: Path) -> int:
-    """How many micro-batches the output has."""
+    """Return the number of micro-batches in the output."""
     return len(list((output / "_spark_metadata").glob("[0-9]*")))
 
 
@@ -71,14 +71,14 @@ class Job:
         return self._process.pid
 
     def status(self) -> int | None:
-        """The exit status; None while it runs."""
+        """Return the exit status; None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> int:
         return self._process.wait(seconds)
 
     def kill(self) -> None:
-        """End driver, JVM and workers at once."""
+        """Kill the driver, the JVM and the workers."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

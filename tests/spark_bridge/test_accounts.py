@@ -1,4 +1,4 @@
-"""Accounts of a broker with access control: what they may do, and what errors say."""
+"""Accounts of a broker with access control: their permissions, and the texts of errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LINES_MAX = 25
 
 
 def keys(name: str) -> dict[str, str]:
-    """The options of an account."""
+    """Return the options of an account."""
     return {"accessKey": f"{name}-key", "secretKey": f"secret-of-{name}"}
 
 
@@ -85,7 +85,7 @@ class AccountCase(WriterCase):
         self.producer.send_batch([Message("orders", body) for body in bodies("o", 8)], self.queue)
 
     def denied(self, kind: type[Exception], call: Callable[[], Any], *texts: str) -> None:
-        """Something is refused by an error that is short, says why, and has no secret."""
+        """Check that something is refused by a short error with the reason and without a secret."""
         error = self.assertRaises(kind, call)
         lines = "".join(traceback.format_exception_only(error))
         self.assertLessEqual(len(lines.splitlines()), 2, msg=lines)
@@ -124,14 +124,14 @@ class UserTests(WriterCase):
         return {"accessKey": name, "secretKey": f"secret-of-{name}"}
 
     def refused(self, kind: type[Exception], call: Callable[[], Any], text: str) -> None:
-        """Something is refused by an error that says why and has no secret."""
+        """Check that something is refused by an error with the reason and without a secret."""
         error = "".join(traceback.format_exception_only(self.assertRaises(kind, call)))
         for each in ("option accessKey: ", text):
             self.assertIn(each, error)
         self.assertNotIn("secret-of", error)
 
     def test_a_reader(self) -> None:
-        """It reads by the group that it may use; another group is refused, with the reason."""
+        """A reader uses its own group; another group is refused with the reason."""
         reader = {**self.reader, "subscribe": "orders"}
         self.assertEqual(self.read(self.batch(group="analytics", **reader)), bodies("o", 8))
         batch = self.batch(group="other", **reader)
@@ -139,7 +139,7 @@ class UserTests(WriterCase):
                      "has no permission to access Group:other")
 
     def test_a_sink(self) -> None:
-        """It needs PUB on its topic alone; a reader, and the writer as a reader, are refused."""
+        """A sink needs PUB on its topic; a reader cannot write, and the writer cannot read."""
         self.assertEqual(self.write(**self.writer), 4)
         self.assertEqual(self.read(self.batch(group="analytics", subscribe="orders",
                                               **self.reader)), bodies("o", 8) + bodies("w", 4))
@@ -167,7 +167,7 @@ class AccountTests(AccountCase):
     """The sources and sinks, as Spark calls them."""
 
     def test_a_reader(self) -> None:
-        """It reads by the group that it may use, and may not use another, or write."""
+        """A reader uses its own group; it may neither use another one nor write."""
         reader = {**keys("reader"), "subscribe": "orders"}
         self.assertEqual(self.read(self.batch(group="analytics", **reader)), bodies("o", 8))
         for expression in ("*", "red"):
@@ -178,7 +178,7 @@ class AccountTests(AccountCase):
                     "partition 0, 4 rows from row 0 on, topic orders: ", "topic:orders")
 
     def test_a_group(self) -> None:
-        """A reader commits to its group, and begins at what is committed."""
+        """A reader commits to its group, and begins at the committed offsets."""
         reader = {**keys("reader"), "subscribe": "orders", "group": "analytics"}
         driver = self.driver(commitGroupOffsets="true", maxOffsetsPerTrigger=5, **reader).run()
         self.assertEqual(self.bodies(driver), bodies("o", 8))
@@ -188,14 +188,13 @@ class AccountTests(AccountCase):
             **reader, "group": "other", "startingOffsets": "committed"}), "group:other")
 
     def test_a_writer(self) -> None:
-        """It writes, and its read is refused."""
+        """A writer can write, and its read is refused."""
         self.assertEqual(self.write(**keys("writer")), 4)
         batch = self.batch(subscribe="orders", **keys("writer"))
         self.denied(ReadFailed, lambda: self.read(batch), "topic:orders")
 
     def test_without_rights(self) -> None:
-        """An account without rights, none, and a wrong secret are refused when a read is planned.
-        """
+        """An account without permissions, no account, and a wrong secret are refused early."""
         for account, text in ((keys("nobody"), "topic:orders"), ({}, "No accessKey"),
                               ({**keys("reader"), "secretKey": "secret-of-evil"}, "signature")):
             for way in ({"subscribe": "orders"}, {"subscribePattern": "orders"},
@@ -225,10 +224,10 @@ class AccountTests(AccountCase):
 
 
 class SparkAccountTests(AccountCase):
-    """What Spark shows of accounts."""
+    """The texts that Spark shows about accounts."""
 
     def test_errors_and_plans(self) -> None:
-        """Errors are of a few lines; neither they nor plans nor checkpoints have a secret."""
+        """Errors have a few lines; errors, plans and checkpoints have no secret."""
         from pyspark.errors import PySparkException
 
         spark = spark_session()

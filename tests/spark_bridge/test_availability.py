@@ -1,4 +1,4 @@
-"""Gone for good, or away for now: readers while brokers and name servers come and go.
+"""Servers that are lost for good, or down for a while: readers during restarts.
 
 The sources are asked what Spark asks them, in Spark's order, without Spark.
 """
@@ -60,11 +60,11 @@ class Later:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has returned, or raised an error."""
+        """Whether it has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def result(self) -> Any:
-        """The value it returns; :raises BaseException: what it raises."""
+        """Return its value; :raises BaseException: its error."""
         self._thread.join(60)
         assert not self._thread.is_alive()
         if self._error is not None:
@@ -73,7 +73,7 @@ class Later:
 
 
 class ClusterCase(SynchronousTestCase):
-    """A name server and brokers of its own."""
+    """A name server and brokers of the test."""
 
     brokers: tuple[str, ...] = (A,)
     #: Settings of all brokers.
@@ -111,13 +111,13 @@ class ClusterCase(SynchronousTestCase):
         return tasks, pickle.loads(pickle.dumps(reader.partitions()))
 
     def read(self, planned: tuple[Any, list[Any]]) -> list[bytes]:
-        """The rows of a batch."""
+        """Return the rows of a batch."""
         tasks, parts = planned
         return sorted(row["body"] for part in parts for batch in tasks.read(part)
                       for row in batch.to_pylist())
 
     def said(self, text: str) -> list[str]:
-        """The lines of the log with a text."""
+        """Return the lines of the log with a text."""
         return [line for line in self.lines if text in line]
 
     def while_away(self, work: Callable[[], Any], name: str = A) -> Any:
@@ -135,10 +135,10 @@ class ClusterCase(SynchronousTestCase):
 
 
 class PatienceTests(SynchronousTestCase):
-    """How often something is tried while it is away, by a clock that only pauses move."""
+    """The number of attempts during an outage, with a clock that only pauses move."""
 
     def tries(self, wait_s: float, pause_s: float) -> list[float]:
-        """The pauses until the time is over, seconds."""
+        """Return the pauses until the time is over, in seconds."""
         pauses: list[float] = []
         self.patch(availability.time, "sleep", pauses.append)
         self.patch(availability.time, "monotonic", lambda: sum(pauses))
@@ -149,7 +149,7 @@ class PatienceTests(SynchronousTestCase):
         return pauses
 
     def test_a_wait_of_two_minutes_is_seventy_tries_at_most(self) -> None:
-        """So that it uses next to no CPU, whatever pause the options ask for."""
+        """It uses almost no CPU, whatever pause the options ask for."""
         for pause_s in (0.0, 0.2, 1.0):
             pauses = self.tries(120, pause_s)
             self.assertLessEqual(len(pauses), 70, msg=str(pauses))
@@ -174,7 +174,7 @@ class TaskTests(ClusterCase):
         self.assertEqual(self.said("skipped"), [])
 
     def test_a_stop_between_the_tasks_of_a_micro_batch_loses_nothing(self) -> None:
-        """The next task waits, and what comes after that is read by the next micro-batch."""
+        """The next task waits, and later messages are read by the next micro-batch."""
         driver = self.driver(subscribe="rs", failOnDataLoss="false")
         driver.begin()
         reader, start = driver._reader, driver.offset
@@ -198,7 +198,7 @@ class TaskTests(ClusterCase):
         self.assertNotIn("failOnDataLoss", error)
 
     def test_a_deleted_topic_is_lost_after_a_second_look(self) -> None:
-        """Its broker is there and says that it has no such topic."""
+        """Its broker answers that the topic does not exist."""
         lossless = self.batch(subscribe="rs")
         batch = self.batch(subscribe="rs", failOnDataLoss="false")
         self.cluster.delete("rs")
@@ -215,7 +215,7 @@ class TaskTests(ClusterCase):
         self.assertEqual(self.while_away(lambda: self.read(batch), "namesrv"), bodies("rs", 10))
 
     def test_waiting_costs_no_cpu(self) -> None:
-        """Two seconds of waiting cost a small part of a second, the client's thread included."""
+        """Two seconds of waiting cost a small part of a second, including the client's thread."""
         batch = self.batch(subscribe="rs", serverWaitMs=2000)
         self.cluster.stop()
         begin = time.process_time()
@@ -224,10 +224,10 @@ class TaskTests(ClusterCase):
 
 
 class DriverTests(ClusterCase):
-    """The driver of a stream while servers come and go."""
+    """The driver of a stream during restarts."""
 
     def test_a_stream_rides_out_restarts(self) -> None:
-        """It waits for the broker, and for the name server, and reads each row once."""
+        """It waits for the broker and for the name server, and reads each row once."""
         self.cluster.send("rs", bodies("rs", 5))
         for way in ({"subscribe": "rs"}, {"subscribePattern": "r."},
                     {"assign": '{"rs":{"broker-a":[0]}}'}):
@@ -240,7 +240,7 @@ class DriverTests(ClusterCase):
             self.assertEqual(self.said("skipped"), [])
 
     def test_a_stream_fails_when_a_broker_stays_away(self) -> None:
-        """The error says what is missing, and gives no advice to skip it."""
+        """The error names the broker, and does not advise to skip messages."""
         self.cluster.send("rs", bodies("rs", 5))
         offset = self.driver(subscribe="rs").run().offset
         self.cluster.stop()
@@ -318,7 +318,7 @@ class DriverTests(ClusterCase):
         self.assertEqual(self.bodies(driver), sorted([*bodies("new", 9, 3), b"later"]))
 
     def test_a_topic_that_changes_between_its_end_and_its_mark_is_seen(self) -> None:
-        """Without the mark, the new topic's messages would pass for those that were planned."""
+        """Without the mark, messages of the new topic would count as the planned ones."""
         real = StreamEnds.marks
         for there in (0, 2):
             for fails in ("true", "false"):
@@ -380,7 +380,7 @@ class DriverTests(ClusterCase):
         return driver._tasks, parts, end
 
     def test_a_topic_that_is_made_again_after_a_micro_batch_was_planned(self) -> None:
-        """The driver may die in between: the new messages are no part of it, and are read once."""
+        """The driver may die in between: new messages do not belong to it, and are read once."""
         for old, new in ((6, 9), (6, 4), (6, 6)):
             topic = f"t{new}"
             self.cluster.send(topic, bodies("old", 2))
@@ -401,7 +401,8 @@ class DriverTests(ClusterCase):
             self.lines.clear()
 
     def test_a_tail_that_is_replaced_after_a_micro_batch_was_planned(self) -> None:
-        """What is left of the range is read, in pieces too, and what took its place is read once.
+        """The rest of the range and the messages that replaced its end are read once, also in
+        pieces.
         """
         self.cluster.send("t", bodies("t", 6))
         self.cluster.stop()
@@ -440,7 +441,7 @@ class DriverTests(ClusterCase):
             self.assertEqual(self.read((tasks, parts)), [])
 
     def test_a_query_fails_for_a_topic_that_is_made_again_while_a_task_reads(self) -> None:
-        """With failOnDataLoss the error names what is lost."""
+        """With failOnDataLoss the error names the lost messages."""
         self.cluster.send("t", bodies("old", 6))
         tasks, parts, _ = self.planned(None, subscribe="t", columns="body", pullBatchSize="1")
         original = queue_reader.BATCH_ROWS
@@ -455,7 +456,7 @@ class DriverTests(ClusterCase):
 
 
 class TwoBrokersTests(ClusterCase):
-    """A topic on two brokers, of which one is away."""
+    """A topic on two brokers, of which one is down."""
 
     brokers = (A, B)
 
@@ -465,7 +466,7 @@ class TwoBrokersTests(ClusterCase):
         self.cluster.send("t", bodies("t", 4, 4), broker=B)
 
     def test_a_stream_waits_for_the_broker(self) -> None:
-        """Its queues are away, though the topic is there on the other broker."""
+        """Its queues are down, although the topic exists on the other broker."""
         offset = self.driver(subscribe="t").run().offset
         for fails in ("true", "false"):
             self.lines.clear()
@@ -478,7 +479,7 @@ class TwoBrokersTests(ClusterCase):
             offset = driver.offset
 
     def test_a_broker_that_was_removed_for_good(self) -> None:
-        """It is lost when an operator says so, and while it is not registered."""
+        """It counts as lost if an operator says so and it is not registered."""
         removed = {"subscribe": "t", "removedBrokers": "broker-b", "serverWaitMs": 300}
         half = {"t": {A: {"0": 4}, B: {"0": 2}}}
         planned = {"t": {A: {"0": 4}, B: {"0": 4}}}
@@ -507,7 +508,7 @@ class TwoBrokersTests(ClusterCase):
             driver.offset, failOnDataLoss="false", **removed).run()), bodies("t", 2, 6))
 
     def test_a_static_topic_that_is_deleted(self) -> None:
-        """It is lost when the broker that had its queue says so, and away while that is away."""
+        """It is lost if the broker of its queue says so, and down while that broker is down."""
         with Session(self.cluster.namesrv) as session:
             list(update_static_topic(session, topic="s", brokers=f"{A},{B}", clusters=None,
                                      total=2, file=None, force=False))
@@ -549,7 +550,7 @@ class TwoBrokersTests(ClusterCase):
         self.assertEqual(said.rows(), [])
 
     def test_a_batch_waits_for_a_broker_that_it_names(self) -> None:
-        """It is named by assign, by offsets, or by the option brokers."""
+        """The broker is named by assign, by offsets, or by the option brokers."""
         for options in ({"assign": '{"t":{"broker-a":[0],"broker-b":[0]}}'},
                         {"subscribe": "t", "startingOffsets": '{"t":{"broker-b":{"0":0}}}'},
                         {"subscribe": "t", "brokers": "broker-a, broker-b"}):
@@ -563,7 +564,7 @@ class TwoBrokersTests(ClusterCase):
         self.assertIn("option brokers: broker-b: not registered", error)
 
     def test_a_broker_that_registers_between_two_questions_is_waited_for(self) -> None:
-        """What the first route lacks and the next one has is there, and not missing."""
+        """A broker that the first route lacks and the next one has is not missing."""
         read_queues = Client.read_queues
         for options in ({"assign": '{"t":{"broker-a":[0],"broker-b":[0]}}'},
                         {"subscribe": "t", "startingOffsets": '{"t":{"broker-b":{"0":0}}}'},
@@ -601,7 +602,9 @@ class TwoBrokersTests(ClusterCase):
         self.assertEqual(len(self.said("waiting for up to")), 1, msg=str(self.lines))
 
     def test_a_batch_fails_when_a_broker_returns_that_it_missed(self) -> None:
-        """Its tasks look after their last row; a broker that is new to the topic is no fault."""
+        """Its tasks check this after their last row; a broker that is new to the
+        topic is no fault.
+        """
         self.cluster.send("other", bodies("o", 2), broker=A)
         self.cluster.stop(B)
         batch = self.batch(subscribe="t,other")
@@ -614,7 +617,7 @@ class TwoBrokersTests(ClusterCase):
         self.assertEqual(self.read(batch), bodies("o", 2))
 
     def test_a_new_query_waits_for_the_only_broker(self) -> None:
-        """A topic of which nobody knows is an error at once only while brokers are registered."""
+        """An unknown topic is an error at once only while brokers are registered."""
         error = str(self.assertRaises(ValueError, self.batch, subscribe="nowhere"))
         self.assertIn("option subscribe: topic nowhere: there is no such topic", error)
         self.cluster.stop(B)
@@ -625,10 +628,10 @@ class TwoBrokersTests(ClusterCase):
 
 
 class SinkTests(ClusterCase):
-    """The sink while a broker is away."""
+    """The sink while a broker is down."""
 
     def writer(self, schema: Any = None, **options: Any) -> Any:
-        """A writer as tasks get it; by itself its rows have a body only."""
+        """Return a writer as tasks get it; by default its rows have only a body."""
         given = {**self.cluster.options, "topic": "out", "serverWaitMs": 30_000,
                  "fetchOffset.retryIntervalMs": 50, **options}
         source = RocketMQDataSource({name.lower(): str(value) for name, value in given.items()})
@@ -636,7 +639,7 @@ class SinkTests(ClusterCase):
             source.writer(schema or schema_of(body="binary"), False)))
 
     def batches(self, rows: list[bytes], between: Callable[[], Any] | None = None) -> Iterator[Any]:
-        """Two batches of rows, and what is done between them."""
+        """Write two batches of rows, with an action between them."""
         half = len(rows) // 2
         yield pa.RecordBatch.from_pylist([{"body": row} for row in rows[:half]])
         if between is not None:
@@ -644,7 +647,7 @@ class SinkTests(ClusterCase):
         yield pa.RecordBatch.from_pylist([{"body": row} for row in rows[half:]])
 
     def test_a_task_rides_out_a_restart(self) -> None:
-        """Every row arrives, of a task that begins while the broker is away, and of one in it."""
+        """Every row arrives, whether the broker is down at the begin of a task or later."""
         rows = bodies("r", 1000)
         writer = self.writer()
         self.while_away(lambda: writer.write(self.batches(rows)))

@@ -31,7 +31,7 @@ class ClusterTests(SynchronousTestCase):
         self.folder.mkdir()
 
     def bare_python(self) -> Path:
-        """An interpreter with all packages there are here but ours."""
+        """Return an interpreter with all installed packages but ours."""
         venv.create(self.folder / "bare", symlinks=True)
         [site] = (self.folder / "bare").glob("lib/python*/site-packages")
         for path in Path(sysconfig.get_path("purelib")).iterdir():

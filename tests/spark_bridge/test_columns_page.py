@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class SchemaTests(SynchronousTestCase):
-    """Spark's schema and Arrow's."""
+    """The schemas of Spark and of Arrow."""
 
     def test_arrow_schema_is_the_one_spark_asks_for(self) -> None:
-        """Names, order, types, nullability and children are those Spark makes of its schema."""
+        """Names, order, types, nullability and children are equal."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         tables = {"all": COLUMNS, "default": default_columns(), "trace": TRACE_COLUMNS,

@@ -1,4 +1,4 @@
-"""The formats by Spark Connect, with a server on this machine."""
+"""The formats in Spark Connect, with a server on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from twistmq.spark_bridge.spark_api import HAS_READ_LIMITS
 
 
 class ConnectTests(SynchronousTestCase):
-    """A client without a JVM of its own."""
+    """A client without its own JVM."""
 
     def test_every_use(self) -> None:
         """A batch, a stream, its lag, an error, and the package on the executors."""
@@ -43,7 +43,9 @@ class ConnectTests(SynchronousTestCase):
             "stream": ROWS, "lag": [0 if HAS_READ_LIMITS else None], "packages": [1]})
 
     def test_how_the_package_is_sent(self) -> None:
-        """As an artifact where the session has no context of Spark, else by the context."""
+        """It is an artifact if the session has no context of Spark; otherwise the
+        context sends it.
+        """
         remote = mock.Mock(spec=["addArtifacts"])
         send_package(remote)
         [call] = remote.addArtifacts.call_args_list

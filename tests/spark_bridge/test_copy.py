@@ -1,4 +1,4 @@
-"""A topic copied by Spark's own calls, in Spark's order and without Spark."""
+"""A topic is copied by the calls of Spark, with and without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def source_of(box: Topics, **options: str) -> RocketMQDataSource:
 
 
 def read(box: Topics, **options: str) -> Iterator[Any]:
-    """The record batches of a batch read."""
+    """Return the record batches of a batch read."""
     source = source_of(box, **options)
     reader: Any = source.reader(source.schema())
     for part in reader.partitions():
@@ -53,10 +53,10 @@ def copy(box: Topics, topic: str, target: str) -> None:
 
 
 class CopyTests(SynchronousTestCase):
-    """README's section "Copy a topic"."""
+    """The section "Copy a topic" of the README."""
 
     def test_a_topic_of_every_kind_of_message(self) -> None:
-        """Plain, delayed and timed messages are there at once, as they were sent."""
+        """Ordinary, delayed and timed messages are copied immediately and unchanged."""
         with topics(messageDelayLevel="1s 1h") as box:
             box.fill("first", [1])
             box.producer.send("first", b"level", delay_level=1, tags="t", keys=["a", "b"],
@@ -79,10 +79,10 @@ class CopyTests(SynchronousTestCase):
 
 
 class ErrorTests(SynchronousTestCase):
-    """What a user sees of a wrong query."""
+    """The errors of a wrong query, as a user sees them."""
 
     def test_each_error_has_one_traceback(self) -> None:
-        """No error shows the one that it was made of: it names what that one said."""
+        """No error shows its cause, because its own text has the cause."""
         far = json.dumps({"t": {BROKER: {"0": 77}}})
         wrong: list[dict[str, str]] = [
             {"subscribe": "nope"}, {"subscribe": "t", "startingOffsets": far},
@@ -104,7 +104,7 @@ class ErrorTests(SynchronousTestCase):
                 self.assertEqual(text.count("Traceback (most recent call last)"), 1, msg=text)
 
     def test_errors_within_the_handling_of_another(self) -> None:
-        """What a task finds out while it handles an error is shown alone as well."""
+        """An error during the handling of another one is shown alone as well."""
         with topics() as box:
             box.fill("t", [3])
             source = source_of(box, subscribe="t", deletionCheckMs="0", serverWaitMs="1")
@@ -134,7 +134,7 @@ class ErrorTests(SynchronousTestCase):
             self.assertEqual(text.count("Traceback (most recent call last)"), 1, msg=text)
 
     def test_each_error_of_the_bridge_is_short(self) -> None:
-        """No class of errors is forgotten, and each is made without what was handled before."""
+        """This is so for each class of errors."""
         found = []
         for info in (*iter_modules(spark_bridge.__path__, "twistmq.spark_bridge."),
                      *iter_modules(tables.__path__, "twistmq.integrations.tables.")):
@@ -149,7 +149,7 @@ class ErrorTests(SynchronousTestCase):
                 self.assertTrue(one("text").__suppress_context__, msg=one.__name__)
 
     def shown(self, query: Callable[[], object]) -> str:
-        """What Python shows of a query that fails."""
+        """Return the output of Python for a query that fails."""
         try:
             query()
         except Exception:

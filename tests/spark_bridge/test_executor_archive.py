@@ -1,4 +1,4 @@
-"""The archive that executors import the bridge from."""
+"""The archive from which executors import the bridge."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ print(sorted({"twisted", "click", "twistmq.broker.config.settings"} & set(sys.mo
 
 
 class ArchiveTests(SynchronousTestCase):
-    """What it holds."""
+    """The content of the archive."""
 
     def test_it_is_imported_from(self) -> None:
-        """All that tasks need is imported from the archive, by an isolated interpreter.
+        """An isolated interpreter imports all that tasks need from the archive.
 
         Nothing is imported that only servers and commands need.
         """

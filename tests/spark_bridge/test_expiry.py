@@ -1,4 +1,4 @@
-"""Messages whose files a broker has removed, because they are old, before they were read."""
+"""Messages whose files a broker deleted because of their age before they were read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READ = 3
 
 
 def large(begin: int, end: int) -> list[bytes]:
-    """Bodies that begin with their numbers."""
+    """Return bodies that begin with their numbers."""
     return [b"%03d" % number + b"." * SIZE for number in range(begin, end)]
 
 
@@ -70,19 +70,19 @@ class ExpiryTests(ClusterCase):
         return sorted(int(body[:3]) for body in bodies)
 
     def check_lost(self, text: str, offset: int, first: int) -> None:
-        """Look at what is said of messages that are not there."""
+        """Check the text about messages that are missing."""
         self.assertIn(f"topic t, broker {A}, queue 0, offset {offset} is not there: "
                       + self.why.format(first), text)
 
     def check_said(self, offset: int, first: int) -> None:
-        """Look at the only line that was logged."""
+        """Check the only line that was logged."""
         [line] = self.lines
         self.check_lost(line, offset, first)
         self.assertIn(f"{first - offset} offsets are skipped, {offset} to {first - 1}", line)
         self.lines.clear()
 
     def test_a_batch(self) -> None:
-        """One that was planned before fails, or reads the rest and says how many are skipped."""
+        """A batch that was planned before fails, or reads the rest and reports the number."""
         strict, lenient = self.batch(subscribe="t"), self.batch(subscribe="t",
                                                                 failOnDataLoss="false")
         first = self.expire()
@@ -93,7 +93,7 @@ class ExpiryTests(ClusterCase):
         self.check_said(0, first)
 
     def test_a_stream(self) -> None:
-        """Its checkpoint is before the first message that is left, and its next one is not."""
+        """Its checkpoint is before the first remaining message, and its next one is not."""
         driver = self.driver(subscribe="t", startingOffsets=json.dumps({"t": {A: {"0": 0}}}),
                              maxOffsetsPerTrigger=READ)
         driver.begin()
@@ -110,7 +110,7 @@ class ExpiryTests(ClusterCase):
         self.assertEqual(len(self.driver(lenient.offset, subscribe="t").run().rows()), 1)
 
     def test_an_expression(self) -> None:
-        """What is lost may have had one of the tags, although brokers pass over the others."""
+        """A lost message may have had one of the tags, although brokers skip the others."""
         batches = [self.batch(subscribe="t", subExpression="red || green", failOnDataLoss=fails)
                    for fails in ("true", "false")]
         first = self.expire()
@@ -122,7 +122,7 @@ class ExpiryTests(ClusterCase):
         self.assertEqual(sum(counts), first, msg=str(self.lines))
 
     def test_a_starting_offset(self) -> None:
-        """One that is written down says how many are skipped."""
+        """A given start reports how many messages are skipped."""
         first = self.expire()
         options = {"subscribe": "t", "startingOffsets": json.dumps({"t": {A: {"0": 2}}})}
         found = self.read(self.batch(failOnDataLoss="false", **options))
@@ -134,13 +134,13 @@ class ExpiryTests(ClusterCase):
 
 
 class TrimmedTests(ExpiryTests):
-    """The queue begins with the first message that is left."""
+    """The queue begins with the first remaining message."""
 
     trims = True
     why = "the queue begins at {}"
 
     def test_a_queue_that_is_new_to_a_stream(self) -> None:
-        """It was added to a topic that the stream reads, so that its first messages are lost."""
+        """It was added to a topic of the stream, so its first messages count as lost."""
         first = self.expire()
         known = {"t": {A: {"1": 0, "2": 0, "3": 0}}}
         error = str(self.assertRaises(DataLoss, self.driver(known, subscribe="t").run))
@@ -173,7 +173,7 @@ class TrimmedTests(ExpiryTests):
             self.lines.clear()
 
     def test_a_topic_or_broker_that_is_new_to_a_stream(self) -> None:
-        """What they had before the stream knew of them is not lost to it."""
+        """Earlier messages do not count as lost for it."""
         first = self.expire()
         self.cluster.send("u", [b"u"])
         for known in ({"u": {A: {"0": 1}}}, {"t": {"broker-z": {"0": 0}}, "u": {A: {"0": 1}}}):

@@ -1,4 +1,4 @@
-"""``twistmq spark export`` up to where Spark begins, and how it sums up."""
+"""``twistmq spark export`` before Spark begins, and its summary."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
 
 
 class CommandTests(SynchronousTestCase):
-    """Command lines that do not come as far as Spark."""
+    """Command lines that fail before Spark."""
 
     def run_command(self, *arguments: str) -> tuple[int, str]:
         ran = CliRunner().invoke(spark, ["export", *arguments], env={"NAMESRV_ADDR": None})
         return ran.exit_code, ran.output
 
     def test_nothing_to_export(self) -> None:
-        """No topic, and no broker names one."""
+        """The command names no topic, and no broker does either."""
         with running_broker() as broker:
             status, text = self.run_command("-n", broker.namesrv_address, "-o", "out")
         self.assertEqual(status, 255)
         self.assertIn("nothing to export: name topics by --topic", text)
 
     def test_nobody_traced(self) -> None:
-        """Without a trace there is no topic of traces: topics are exported, and that is said."""
+        """There is no topic of traces: other topics are exported, with a notice."""
         plans: list[ExportPlan] = []
         self.patch(export_command, "_run", plans.append)
         with running_broker() as broker:
@@ -46,14 +46,14 @@ class CommandTests(SynchronousTestCase):
                          [("messages",), ("messages", "traces")])
 
     def test_no_name_server(self) -> None:
-        """It says who does not answer."""
+        """The error names the server."""
         status, text = self.run_command(
             "-n", "127.0.0.1:1", "-o", "out", "--option", "fetchOffset.numRetries=0")
         self.assertEqual(status, 255)
         self.assertIn("no name server answers: connect to 127.0.0.1:1 failed: ", text)
 
     def test_bad_lines(self) -> None:
-        """What is missing or malformed is named."""
+        """The error names the missing or invalid argument."""
         for arguments, wanted in (
                 (("-o", "out"), "--namesrvAddr"), (("-n", "x:1"), "--output"),
                 (("-n", "x:1", "-o", "o", "--conf", "a"), "'a' is not KEY=VALUE"),
@@ -64,7 +64,7 @@ class CommandTests(SynchronousTestCase):
             self.assertIn(wanted, text)
 
     def test_a_table_format_that_needs_a_folder_is_not_written_elsewhere(self) -> None:
-        """A table format that needs a folder is not written elsewhere; paths are made absolute."""
+        """It is refused; paths are made absolute."""
         error = self.assertRaises(ExportError, ExportPlan, {}, ("a",), False, "s3a://b/c", "delta")
         self.assertIn("format delta needs a folder", str(error))
         plan = ExportPlan({}, ("a",), True, "s3a://b/c/")

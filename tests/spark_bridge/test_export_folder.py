@@ -1,4 +1,4 @@
-"""The folder of an export: one job at a time, and what is removed from it."""
+"""The folder of an export: one job at a time, and the files that are removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twistmq.spark_bridge.export_plan import ExportError, ExportPlan
 
 
 class LeftoverTests(SynchronousTestCase):
-    """Files of a micro-batch that was begun and not finished."""
+    """The files of an incomplete micro-batch."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
@@ -44,7 +44,7 @@ class LeftoverTests(SynchronousTestCase):
         return path
 
     def test_its_files_go(self) -> None:
-        """Its files go, with their sums; those that count, are older or not Spark's stay."""
+        """They are removed with their checksums; complete, older and foreign files remain."""
         self.put("messages/topic=orders/part-older.parquet")
         first = self.batch(0)
         self.put("_checkpoint/messages/offsets/1")
@@ -56,7 +56,7 @@ class LeftoverTests(SynchronousTestCase):
         self.assertEqual(counted_files(self.root / "messages"), {first: 7})
 
     def test_nothing_is_removed_after_a_finished_micro_batch(self) -> None:
-        """Nothing goes when the last micro-batch is finished, its log compacted or not."""
+        """Nothing is removed, whether or not its log is compacted."""
         for number, log in ((0, "{}"), (1, "{}.compact")):
             self.batch(number, log)
             self.put("messages/part-strange.parquet")
@@ -64,7 +64,9 @@ class LeftoverTests(SynchronousTestCase):
         self.assertEqual(len(self.files()), 3)
 
     def test_other_folders(self) -> None:
-        """A folder without a checkpoint, one elsewhere, a table of another format."""
+        """A folder without a checkpoint, one elsewhere, and a table of another format are left
+        alone.
+        """
         self.put("messages/part-0.parquet")
         self.assertEqual(remove_leftovers(self.plan, "messages"), 0)
         self.put("_checkpoint/messages/offsets/0")
@@ -76,7 +78,7 @@ class LeftoverTests(SynchronousTestCase):
 
 
 class LockTests(SynchronousTestCase):
-    """One job at a time."""
+    """One job uses the folder at a time."""
 
     def setUp(self) -> None:
         self.session = spark_session()
@@ -84,7 +86,7 @@ class LockTests(SynchronousTestCase):
         self.plan = ExportPlan({}, ("orders",), False, str(self.root))
 
     def test_a_second_job_is_refused_until_the_first_ends(self) -> None:
-        """A second job is told so; when the first has ended, it begins."""
+        """The second job gets an error, and can run when the first one has ended."""
         with locked(self.plan, self.session):
             with self.assertRaises(ExportError) as caught, locked(self.plan, self.session, 0.1):
                 self.fail("two have it")
@@ -96,7 +98,7 @@ class LockTests(SynchronousTestCase):
             pass
 
     def test_no_folder(self) -> None:
-        """Where no folder can be made, the error says where."""
+        """The error has the path of the folder."""
         self.root.write_text("a file")
         with self.assertRaises(ExportError) as caught, locked(self.plan, self.session):
             self.fail("it is locked")

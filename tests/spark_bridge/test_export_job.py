@@ -1,4 +1,4 @@
-"""The export job: what is written, and what a second run adds."""
+"""The export job: its output, and the output of a second run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPICS = ("orders", "refunds")
 
 
 class ExportJobTests(SynchronousTestCase):
-    """Runs of the job against a broker."""
+    """Runs of the job with a broker."""
 
     def setUp(self) -> None:
         self.session = spark_session()
@@ -60,7 +60,7 @@ class ExportJobTests(SynchronousTestCase):
         return Counter((TOPICS[number % 2], number) for number in range(count))
 
     def test_a_first_run_has_all_there_is(self) -> None:
-        """A first run has all there is, the next one adds what came; the summary counts it."""
+        """The next run adds the new messages; the summary has their number."""
         with running_broker({"traceTopicEnable": "true"}) as broker, \
                 Producer([broker.namesrv_address]) as producer:
             self.send(producer, 0, 60)
@@ -84,7 +84,7 @@ class ExportJobTests(SynchronousTestCase):
                          {"topic=orders", "topic=refunds"})
 
     def test_a_delta_table_is_written_without_a_jar(self) -> None:
-        """A Delta table, without a jar."""
+        """A Delta table needs no jar."""
         if find_spec("deltalake") is None:
             raise SkipTest("the extra delta is not installed")
         from deltalake import DeltaTable
@@ -96,7 +96,7 @@ class ExportJobTests(SynchronousTestCase):
         self.assertEqual(DeltaTable(path).metadata().partition_columns, ["topic", "date"])
 
     def test_an_iceberg_table_is_written_without_a_jar(self) -> None:
-        """An Iceberg table, without a jar."""
+        """An Iceberg table needs no jar."""
         if find_spec("pyiceberg") is None:
             raise SkipTest("the extra iceberg is not installed")
         from pyiceberg.catalog.sql import SqlCatalog
@@ -110,7 +110,7 @@ class ExportJobTests(SynchronousTestCase):
         self.assertEqual([field.name for field in table.spec().fields], ["topic", "date"])
 
     def both_runs(self, format_name: str) -> Path:
-        """Two runs, the last micro-batch of the first written a second time."""
+        """Make two runs; the last micro-batch of the first is written a second time."""
         from twistmq.spark_bridge import export_sinks
 
         with running_broker() as broker, Producer([broker.namesrv_address]) as producer:
@@ -133,7 +133,7 @@ class ExportJobTests(SynchronousTestCase):
             producer.send(TOPICS[number % 2], b"%d" % number)
 
     def job_of(self, ends: list[tuple[str | None, int]]) -> tuple[ExportJob, list[object]]:
-        """A job whose queries end so: the error, and the micro-batches before it.
+        """Return a job whose queries end with this error after a number of micro-batches.
 
         :returns: it and a list of the queries that it has started.
         """
@@ -162,7 +162,7 @@ class ExportJobTests(SynchronousTestCase):
         return job, made
 
     def test_a_query_whose_worker_did_not_start_in_time_starts_again(self) -> None:
-        """It does so some times in a row, and counts what it has done in between."""
+        """It starts again a limited number of times without progress."""
         late = f"Job aborted. {NO_WORKER}."
         ends = [*[(late, 0)] * (STARTS - 1), (late, 3), *[(late, 0)] * (STARTS - 2), (None, 1)]
         job, made = self.job_of(ends)
@@ -170,7 +170,7 @@ class ExportJobTests(SynchronousTestCase):
         self.assertEqual((len(made), found.rows), (len(ends), 8))
 
     def test_a_query_whose_workers_never_start_ends_the_job(self) -> None:
-        """After the last start, the error says why."""
+        """The error has the reason."""
         job, made = self.job_of([(f"Job aborted. {NO_WORKER}.", 0)] * (STARTS + 1))
         self.assertIn(NO_WORKER, str(self.assertRaises(ExportError, job.run)))
         self.assertEqual(len(made), STARTS)
@@ -182,7 +182,7 @@ class ExportJobTests(SynchronousTestCase):
         self.assertEqual(len(made), 1)
 
     def test_a_spark_that_ends_a_query_early(self) -> None:
-        """Queries start again until they are where the queues ended when the job began."""
+        """Queries are repeated until they reach the ends of the queues at the start of the job."""
         queue = MessageQueue("orders", "a", 0)
         for ends, starts in (
                 (((25, 25), (50, 25), (60, 10), (70, 10)), 3), (((60, 60),), 1), (((90, 90),), 1),
@@ -204,7 +204,7 @@ class ExportJobTests(SynchronousTestCase):
             self.progresses.clear()
 
     def test_what_waits(self) -> None:
-        """Messages behind the end of a micro-batch; none where Spark does not know."""
+        """The number of waiting messages is unknown if Spark does not know it."""
         ends = '{"T":{"b":{"0":5,"1":7}}}'
         for end, latest, wanted in (
                 (ends, '{"T":{"b":{"0":9,"1":7}},"U":{"b":{"0":3}}}', 7), (ends, ends, 0),
@@ -212,7 +212,7 @@ class ExportJobTests(SynchronousTestCase):
             self.assertEqual(waiting({"endOffset": end, "latestOffset": latest}), wanted)
 
     def test_a_topic_that_is_not_there_ends_the_job(self) -> None:
-        """A topic that is not there ends the job, and the error names it."""
+        """The error names the topic."""
         with running_broker() as broker:
             error = self.assertRaises(ExportError, self.run_job, self.plan(broker, traces=False))
         self.assertIn("messages: ", str(error))

@@ -1,4 +1,4 @@
-"""``twistmq spark export --continuous`` as a process: killed, begun again, stopped."""
+"""``twistmq spark export --continuous`` as a process: it is killed, restarted and stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twistmq.spark_bridge.export_folder import counted_files
 
 
 class ContinuousTests(SynchronousTestCase):
-    """A job that goes on until it is stopped."""
+    """A job that runs until it is stopped."""
 
     def setUp(self) -> None:
         missing_for_spark()
@@ -33,7 +33,7 @@ class ContinuousTests(SynchronousTestCase):
 
     @contextlib.contextmanager
     def job(self, namesrv: str, log: str) -> Iterator[Any]:
-        """The command, in a session of its own; it is killed at the end if it still runs."""
+        """Start the command in its own session; it is killed at the end if it still runs."""
         with (self.folder / log).open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-c", MAIN, "spark", "export", "-n", namesrv, "--continuous",
@@ -54,7 +54,7 @@ class ContinuousTests(SynchronousTestCase):
             self.sent += 1
 
     def written(self) -> Counter[int]:
-        """The numbers in all files there are, by a reader that knows no log of Spark's."""
+        """Return the numbers in all files, by a reader that ignores Spark's log."""
         return self.numbers((self.folder / "out/messages").rglob("*.parquet"))
 
     def done(self) -> Counter[int]:
@@ -81,7 +81,7 @@ class ContinuousTests(SynchronousTestCase):
     def run_and_stop(
         self, broker: RunningBroker, producer: Producer, log: str, stop: Callable[[int], None],
     ) -> None:
-        """Take what there is, then what comes, until it is told to stop."""
+        """Export existing and new messages until it is stopped."""
         with self.job(broker.namesrv_address, log) as process:
             # A micro-batch that is stopped takes its files with it, and is done again.
             self.wait_for(process, self.sent, self.done)
@@ -95,14 +95,16 @@ class ContinuousTests(SynchronousTestCase):
         self.assertNotIn("Traceback", text)
 
     def test_a_stop_signal_to_all_processes_ends_the_job(self) -> None:
-        """All its processes are told at once, as by who stops a service."""
+        """A service manager sends the signal to all of them."""
         with running_broker() as broker, Producer(broker.namesrv_address) as producer:
             self.send(producer, 400)
             self.run_and_stop(broker, producer, "all", lambda pid: os.killpg(pid, signal.SIGTERM))
         self.assertEqual(self.written(), Counter(range(self.sent)))
 
     def long_killed_and_stopped(self) -> None:
-        """Killed while it writes; the next takes what is left. Then the command alone is told."""
+        """It is killed while it writes, and the next one continues; then only the command is
+        stopped.
+        """
         with running_broker() as broker, Producer(broker.namesrv_address) as producer:
             self.send(producer, 400)
             with self.job(broker.namesrv_address, "killed") as process:

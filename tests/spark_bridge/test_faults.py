@@ -1,4 +1,4 @@
-"""Queries while brokers, topics and drivers come and go: each fault once, and the checker itself.
+"""Queries during restarts of brokers, topics and drivers: each fault once, and the checker.
 
 `python -m tests.long.spark_faults` does it for an hour.
 """
@@ -26,10 +26,10 @@ SKIPPED = (f"{NAME}, offset 2 is not there: the queue begins at 4, and the range
 
 
 class LineTests(SynchronousTestCase):
-    """What lines of the log tell of losses."""
+    """The losses that lines of the log report."""
 
     def test_lines(self) -> None:
-        """The three forms of a loss, and lines that tell of none."""
+        """The three forms of a loss are recognised, and no other line."""
         for line, first, last, count in (
             (SKIPPED, 2, 3, 2),
             (f"{NAME}: the topic is gone, broker solo has no such topic, offset 7 was next; its "
@@ -69,7 +69,7 @@ class CheckerTests(SynchronousTestCase):
         return (*sent.place, sent.offset, sent.body)
 
     def checker(self, *lines: str, kept: list[Sent] | None = None) -> Checker:
-        """A checker with what the queue has, all that was sent by default, and lines of a log."""
+        """Return a checker with the messages of the queue, the sent ones, and lines of a log."""
         warned = [found for line in lines if (found := losses_of(line, 9.0)) is not None]
         self.assertEqual(len(warned), len(lines))
         content = [(sent.offset, sent.body) for sent in (self.sent if kept is None else kept)]
@@ -79,13 +79,13 @@ class CheckerTests(SynchronousTestCase):
         self.ledger.lose(kind, [PLACE], lambda sent: first <= sent.offset < after, 5.0)
 
     def assertProblem(self, checker: Checker, *texts: str) -> None:
-        """The problems are these."""
+        """Check that the problems are these."""
         self.assertEqual(len(checker.problems), len(texts), msg=str(checker.problems))
         for problem, text in zip(checker.problems, texts, strict=True):
             self.assertIn(text, problem)
 
     def test_all_is_well(self) -> None:
-        """Everything is there once, or lost and told."""
+        """Every message occurs once, or is lost and reported."""
         checker = self.checker()
         checker.check_brokers()
         checker.check_loose(self.rows)
@@ -100,7 +100,9 @@ class CheckerTests(SynchronousTestCase):
         self.assertEqual(checker.counts["loose: lost and told"], 2)
 
     def test_a_stream_lacks_a_row_or_has_it_twice(self) -> None:
-        """Each has its sentence, and so has a row that was never sent, or elsewhere."""
+        """Each problem has its sentence, and so has a row that was never sent, or
+        sent elsewhere.
+        """
         checker = self.checker()
         checker.check_loose(self.rows[1:])
         self.assertProblem(checker, "loose lacks what the broker has", "loose lacks: steady")
@@ -113,7 +115,7 @@ class CheckerTests(SynchronousTestCase):
             self.assertIn("was not sent so", checker.problems[-1])
 
     def test_a_loss_that_is_not_told(self) -> None:
-        """Of a stream, and of a batch; a line for other offsets does not help."""
+        """A stream and a batch are tested; a line about other offsets does not help."""
         self.lose("expired", 2, 5)
         checker = self.checker(SKIPPED, kept=self.sent[5:])
         checker.check_loose(self.rows[:2] + self.rows[5:])
@@ -124,19 +126,19 @@ class CheckerTests(SynchronousTestCase):
             self.assertProblem(checker, "batch 0 does not say that it lacks: steady/solo/0/5")
 
     def test_a_loss_that_did_not_happen(self) -> None:
-        """And a count that is not that of the offsets."""
+        """A count that differs from the offsets is a problem as well."""
         checker = self.checker(SKIPPED.replace("2 offsets", "3 offsets"))
         checker.check_warnings()
         self.assertProblem(checker, "a wrong count", "that did not happen")
 
     def test_a_broker_loses_what_it_acknowledged(self) -> None:
-        """That is told apart from what a query lacks."""
+        """Its sentence differs from that for a query that lacks a message."""
         checker = self.checker(kept=self.sent[1:])
         checker.check_brokers()
         self.assertProblem(checker, "the broker has lost: steady/solo/0/1")
 
     def test_a_topic_that_was_made_again(self) -> None:
-        """What was not read of its first life has to be told of."""
+        """Unread messages of its first life must be reported."""
         self.lose("deleted", 0, 9)
         self.ledger.new_life([PLACE])
         again = [self.send(offset) for offset in range(3)]
@@ -153,7 +155,7 @@ class CheckerTests(SynchronousTestCase):
         self.assertProblem(checker, *["strict 0 passed over"] * 2)
 
     def test_messages_at_offsets_that_were_read_before(self) -> None:
-        """They leave no trace when they expire before anything of their life is read."""
+        """They are not noticed if they expire before any message of their life is read."""
         def send(offset: int, time_s: float) -> Sent:
             sent = self.send(offset)
             sent.begin_s = sent.end_s = time_s
@@ -174,7 +176,7 @@ class CheckerTests(SynchronousTestCase):
         self.assertProblem(checker, "does not say that it lacks: steady/solo/0/8")
 
     def test_strict_ends_without_a_loss_or_passes_over_a_row(self) -> None:
-        """It ends for a loss of its own time and topic only."""
+        """The stream may end only for a loss in its own topic and time."""
         generation = Generation("strict", 0, Path(), 40.0, f"DataLoss: {NAME}: gone", 50.0)
         checker = self.checker()
         checker.check_strict([generation], {0: [*self.rows[:2], *self.rows[3:]]})
@@ -187,7 +189,7 @@ class CheckerTests(SynchronousTestCase):
         self.assertProblem(checker)
 
     def test_marks(self) -> None:
-        """One mark on two rows, and two marks on one row."""
+        """One mark on two rows, and two marks on one row, are problems."""
         checker = self.checker()
         checker.check_copy([("m", row[4]) for row in self.rows])
         self.assertProblem(checker, "a mark on different rows: m")
@@ -196,7 +198,7 @@ class CheckerTests(SynchronousTestCase):
         self.assertProblem(checker, "a row with different marks: steady/solo/0/1")
 
     def test_batches(self) -> None:
-        """One that lacks a row, one that has another, and one that fails without a loss."""
+        """A batch lacks a row, has another one, or fails without a loss."""
         checker = self.checker()
         for rows in (self.rows[1:3], self.rows[:4]):
             checker.check_batch(Batch(0, {PLACE: (0, 3)}, True, 4.0, 6.0, rows))
@@ -210,7 +212,7 @@ class RunTests(SynchronousTestCase):
     """The harness itself."""
 
     def test_each_fault_once(self) -> None:
-        """Nothing is lost, nothing is there twice, and what is lost is told."""
+        """No message is lost or duplicated without a report."""
         missing_for_spark()
         folder = tempfile.TemporaryDirectory(prefix="twistmq-faults-")
         self.addCleanup(folder.cleanup)

@@ -1,4 +1,4 @@
-"""A streaming query that is killed and started again: each message is once in its output.
+"""A streaming query is killed and restarted: each message is in its output once.
 
 `python -m tests.long.spark` does it at ten random points.
 """
@@ -33,7 +33,7 @@ class KillTests(StreamCase):
         return self.fail("the query does not start")
 
     def finish(self) -> None:
-        """Run the query to its end, which may fail for what was killed, and begin again."""
+        """Run the query to its end; it may fail because of the kill, and is then restarted."""
         for _ in range(10):
             query = self.start_again()
             try:
@@ -54,7 +54,7 @@ class KillTests(StreamCase):
         self.assertEqual(self.written(), sorted(self.sent))
 
     def test_the_driver_is_killed_in_mid_query(self) -> None:
-        """The driver is killed in mid-query; another goes on from the checkpoint."""
+        """Another driver continues from the checkpoint."""
         for _ in range(STARTS):
             # One whose worker was too slow for Spark ends before.
             job = Job(self.box.options["nameServer"], "orders", self.output, self.checkpoint,

@@ -20,17 +20,17 @@ OTHERS: tuple[Any, ...] = ({"t": {"0": 5}}, {"logOffset": 3}, 12)
 
 
 def progress(*sources: tuple[Any, Any]) -> dict[str, Any]:
-    """A progress as a dict, with the end and the latest offset of each source."""
+    """Return a progress as a dict, with the end and the latest offset of each source."""
     return {"batchId": 3, "sources": [
         {"description": "s", "startOffset": None, "endOffset": end, "latestOffset": latest}
         for end, latest in sources]}
 
 
 class ProgressTests(SynchronousTestCase):
-    """What stands for a progress, without a query."""
+    """The figures of a progress, without a query."""
 
     def test_figures(self) -> None:
-        """The offsets behind: a queue that is gone has none, a new one has all it has."""
+        """A deleted queue has no lag, and a new one has all its messages."""
         lag = query_lag(progress((ENDS, LATEST)))
         assert lag is not None
         self.assertEqual(lag.by_queue, {
@@ -53,7 +53,7 @@ class ProgressTests(SynchronousTestCase):
                 ValueError, query_lag, wrong)))
 
     def test_sources(self) -> None:
-        """Those of other formats are passed over, and several of ours are added up."""
+        """Sources of other formats are skipped, and several of ours are added."""
         others = [(other, other) for other in OTHERS]
         more = ({"v": {"a": {"0": 1}}}, {"v": {"a": {"0": 2}}})
         lag = query_lag(progress(*others, (ENDS, LATEST), more))
@@ -63,7 +63,7 @@ class ProgressTests(SynchronousTestCase):
             ValueError, query_lag, progress(*others))))
 
     def test_not_known(self) -> None:
-        """Where Spark has no end or no latest offset the lag is not known, which is not 0."""
+        """If Spark has no end or no latest offset, the lag is unknown, which is not 0."""
         self.assertIsNone(query_lag(None), msg="query.lastProgress before the first progress")
         for end, latest in ((ENDS, None), (None, LATEST), (None, None), ("None", "None"),
                             (json.dumps(ENDS), "null")):

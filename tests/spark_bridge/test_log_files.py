@@ -27,7 +27,7 @@ FILE_SIZE = 40_000
 
 
 def rows(path: str, **options: str) -> list[dict[str, Any]]:
-    """What Spark does with a path, without Spark; :returns: the rows in the log's order."""
+    """Read a path as Spark does, without Spark; :returns: the rows in the log's order."""
     source = StoreSource({"path": path, **options})
     reader: Any = source.reader(source.schema())
     found = []
@@ -39,7 +39,7 @@ def rows(path: str, **options: str) -> list[dict[str, Any]]:
 
 
 def in_python(root: Path) -> Any:
-    """A file system that is written in Python: files are those of a folder."""
+    """Return a file system in Python whose files are those of a folder."""
     local = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
     methods: dict[str, Any] = dict.fromkeys(fs.FileSystemHandler.__abstractmethods__)
     methods["get_file_info"] = lambda _, paths: local.get_file_info(paths)
@@ -66,14 +66,14 @@ class FileSystemTests(StoreCase):
     """Any file system of pyarrow."""
 
     def on(self, system: Any, place: str) -> None:
-        """Have each URI lead to a file system, and to a path on it."""
+        """Map each URI to a file system and a path in it."""
         def found(uri: str) -> tuple[Any, str]:
             return system, place + uri.partition("memory://")[2].rstrip("/")
 
         self.patch(log_files, "file_system", found)
 
     def test_the_rows_are_those_of_local_files(self) -> None:
-        """A folder as a tree of its own, a file system in Python, and one in memory."""
+        """A folder as a tree, a file system in Python, and one in memory are tested."""
         wanted = rows(str(self.store))
         self.assertEqual(len(wanted), 180)
         memory = fs._MockFileSystem()
@@ -103,7 +103,7 @@ class FileSystemTests(StoreCase):
                          rows(str(self.root / "bucket/large")))
 
     def test_damage_and_losses(self) -> None:
-        """They are told as of local files: by path and byte."""
+        """They are reported by path and byte, as for local files."""
         self.on(fs.SubTreeFileSystem(str(self.root / "bucket"), fs.LocalFileSystem()), "")
         place, _ = self.log.written[20]
         self.log.put(place + 4, b"\0\0\0\0")
@@ -123,7 +123,7 @@ class FileSystemTests(StoreCase):
             self.assertIn(f"option path: {uri} has neither a directory commitlog nor files", error)
 
     def test_a_file_that_is_removed_meanwhile(self) -> None:
-        """It is lost, by its name."""
+        """Its loss is reported with its name."""
         self.on(fs.SubTreeFileSystem(str(self.root / "bucket"), fs.LocalFileSystem()), "")
         source = StoreSource({"path": "memory://backup"})
         reader: Any = source.reader(source.schema())
@@ -155,7 +155,7 @@ class ObjectStoreTests(StoreCase):
         return server
 
     def test_an_object_store(self) -> None:
-        """The rows are those of the files, also with the name that Hadoop has for S3."""
+        """The rows are those of the files, also with Hadoop's name of S3."""
         server, wanted = self.served(), rows(str(self.store))
         uri = server.uri("bucket/backup")
         self.assertEqual(rows(uri), wanted)
@@ -170,7 +170,7 @@ class ObjectStoreTests(StoreCase):
                           if key.endswith(f"{0:020d}") and end > record.RECORD_SIZE_MIN], [])
 
     def test_few_requests(self) -> None:
-        """A file costs a handful of them, however many records it has."""
+        """A file needs a few requests, whatever the number of its records is."""
         server = self.served()
         rows(server.uri("bucket/backup"))
         files = len(list(self.log.directory.iterdir()))
@@ -199,7 +199,7 @@ class ReadTests(StoreCase):
     """One open file."""
 
     def test_ranges(self) -> None:
-        """Any range is what the file has there, and shorter where it ends."""
+        """Any range has the bytes of the file, and is shorter at its end."""
         path = self.log.path(0)
         data = path.read_bytes()
         with object_store(self.root) as server:

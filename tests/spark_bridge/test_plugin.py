@@ -1,4 +1,4 @@
-"""The plugin in the broker: what it advertises, and what it does not import."""
+"""The plugin in the broker: its row in the runtime table, and its imports."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ with running_broker({"spark.export_topics": "a"}) as broker, \\
 
 
 class PluginTests(SynchronousTestCase):
-    """What a broker says of it."""
+    """The data of a broker."""
 
     def test_the_exported_topics_are_in_the_runtime_table(self) -> None:
-        """What the settings name is in the runtime table, and found through the name server."""
+        """They are those of the settings, and are found through the name server."""
         with running_broker({"spark.export_topics": "b, a", "spark.export_traces": "true"}) as \
                 broker, Client([broker.namesrv_address]) as client:
             self.assertEqual(ask_brokers(client), Advertised(("a", "b"), True))
@@ -50,7 +50,7 @@ class PluginTests(SynchronousTestCase):
             self.assertEqual((table[EXPORT_TOPICS], table[EXPORT_TRACES]), ("b,a", "true"))
 
     def test_nothing_to_export(self) -> None:
-        """The runtime table is Apache's then."""
+        """The runtime table is then Apache's."""
         with running_broker() as broker, Client([broker.namesrv_address]) as client:
             table = client.runtime_info(broker.broker_address)
             self.assertIn("runtime", table)
@@ -68,7 +68,7 @@ class PluginTests(SynchronousTestCase):
             self.assertIn("gone: ", found.silent[0])
 
     def test_without_the_extra(self) -> None:
-        """Broker and command line work where Spark is not installed; the job says what to do."""
+        """The broker and the command line work without Spark; the job names the package."""
         ran = subprocess.run([sys.executable, "-c", WITHOUT_EXTRA], capture_output=True, text=True,
                              timeout=60, check=False)
         self.assertEqual(ran.stdout.splitlines(), [

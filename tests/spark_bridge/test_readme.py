@@ -1,4 +1,4 @@
-"""spark_bridge/README.md says what the code says."""
+"""The page spark_bridge/README.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReadmeTests(SynchronousTestCase):
         self.text = (FOLDER / "README.md").read_text()
 
     def test_options_of_the_store_source(self) -> None:
-        """The table is the one that is made of the rows now."""
+        """The table is the one that the rows produce."""
         self.assertIn(options_table(STORE_OPTIONS), self.text)
 
     def test_every_option_of_the_command_it_uses_is_one(self) -> None:
@@ -44,7 +44,7 @@ class ReadmeTests(SynchronousTestCase):
         self.assertTrue(links)
 
     def test_columns_of_the_view(self) -> None:
-        """The columns it names of the view are those the view selects."""
+        """The columns of the view are those that it selects."""
         table = self.text.partition("the events to one row for each message:")[2].partition(
             "## ")[0]
         named = {name for line in table.splitlines() if line.startswith("| `")
@@ -54,7 +54,7 @@ class ReadmeTests(SynchronousTestCase):
         self.assertEqual(named, set(re.findall(r'"(\w+)"', selected)))
 
     def test_options_beside_spark_sql_kafka(self) -> None:
-        """What takes the place of an option is an option, and one that is missing is none."""
+        """The replacement of an option is an option; one without a replacement does not exist."""
         table = self.text.partition("and what takes its place:")[2].partition("Columns have")[0]
         rows = [line.split("|")[1:3] for line in table.splitlines()
                 if line.startswith("| `") and "`rocketmq`" not in line]
@@ -81,7 +81,7 @@ class ReadmeTests(SynchronousTestCase):
         return ""
 
     def test_columns_beside_spark_sql_kafka(self) -> None:
-        """What takes the place of a column is a column."""
+        """The replacement of a column is a column."""
         table = self.text.partition("the names of RocketMQ:")[2].partition("The metrics")[0]
         rows = [line.split("|")[1:3] for line in table.splitlines()
                 if line.startswith("| `") and "`rocketmq`" not in line]
@@ -92,7 +92,7 @@ class ReadmeTests(SynchronousTestCase):
             self.assertLessEqual(named, known)
 
     def test_columns_and_options_of_examples(self) -> None:
-        """The examples of reads and writes use columns and options that there are."""
+        """The examples use columns and options that exist."""
         part = self.text.partition("## Read\n")[2].partition("## Count")[0]
         options = {option.name for option in OPTIONS}
         used = set(re.findall(r'option\("(\w+)"', part))

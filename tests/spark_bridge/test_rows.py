@@ -1,4 +1,4 @@
-"""Rows as messages."""
+"""The conversion of rows to messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAP = pa.map_(pa.string(), pa.string())
 
 
 class RowReaderTests(SynchronousTestCase):
-    """What each column becomes."""
+    """The part of a message for each column."""
 
     def rows(self, columns: dict[str, Any], **options: str) -> list[OutgoingRow]:
         ids = count(1)
@@ -29,7 +29,7 @@ class RowReaderTests(SynchronousTestCase):
         return str(self.assertRaises(RowError, self.rows, columns, **options))
 
     def test_each_column_reaches_its_place_in_the_message(self) -> None:
-        """Each column has its place in the message; what is null is not there."""
+        """A null is left out."""
         moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
         [row, bare] = self.rows({
             "body": [b"\xff", b"x"], "tags": ["t", None], "keys": [["k1", "k2"], None],
@@ -45,18 +45,18 @@ class RowReaderTests(SynchronousTestCase):
         self.assertEqual((bare.queue_id, bare.sharding_key, bare.fits_batch), (None, None, True))
 
     def test_a_body_of_text_is_utf_8(self) -> None:
-        """A body of text is UTF-8, keys may be one text, the topic may be a column."""
+        """A body may be text in UTF-8, keys may be one text, and the topic may be a column."""
         [row] = self.rows({"body": ["größe"], "keys": ["k1 k2"], "topic": ["U"]}, topic="")
         self.assertEqual((row.message.topic, row.message.body, row.message.properties["KEYS"]),
                          ("U", "größe".encode(), "k1 k2"))
 
     def test_own_id(self) -> None:
-        """A unique id that is among the properties stays."""
+        """A unique id in the properties is kept."""
         [row] = self.rows({"body": [b"x"], "properties": pa.array([[("UNIQ_KEY", "mine")]], MAP)})
         self.assertEqual(row.message.properties["UNIQ_KEY"], "mine")
 
     def test_options_reach_the_messages(self) -> None:
-        """Compression, no waiting, and what marks rows that are sent twice."""
+        """The options set compression, waiting, and the mark against duplicates."""
         body = b"x" * 1000
         rows = self.rows({"body": [body, b"y"]}, compressThreshold="100", waitStoreOK="false",
                          idempotenceKey="sent")
@@ -79,7 +79,7 @@ class RowReaderTests(SynchronousTestCase):
         self.assertEqual(row.message.properties, {"UNIQ_KEY": "ID1"})
 
     def test_a_copy_has_nothing_of_the_first_broker(self) -> None:
-        """Of what was read the sender's properties are left, and no delay that is over."""
+        """Only the sender's properties remain, without a delay that is over."""
         mine = {"UNIQ_KEY": "U", "TAGS": "t", "KEYS": "k", "mine": "1", "__SHARDINGKEY": "s",
                 "TRACE_CONTEXT": "c", "BUYER_ID": "b"}
         for extra in (
@@ -102,7 +102,7 @@ class RowReaderTests(SynchronousTestCase):
             self.assertTrue(row.fits_batch)
 
     def test_a_copy_may_be_delayed(self) -> None:
-        """Columns delay a copy; properties delay what is not a copy."""
+        """Columns can delay a copy; properties can delay other messages."""
         [copy, own] = self.rows({
             "body": [b"x", b"x"], "delayLevel": [4, None], "properties": pa.array(
                 [[("REAL_TOPIC", "T"), ("DELAY", "3")], [("DELAY", "3")]], MAP)})
@@ -117,7 +117,7 @@ class RowReaderTests(SynchronousTestCase):
                          ["order 7", "7:3:1", "7:3:2"])
 
     def test_a_wrong_value_names_row_column_and_reason(self) -> None:
-        """Row, column and reason are told."""
+        """The error has the row, the column and the reason."""
         def with_map(*pairs: tuple[str, str]) -> dict[str, Any]:
             return {"body": [b"x", b"x"], "properties": pa.array([[], list(pairs)], MAP)}
 
@@ -145,14 +145,14 @@ class RowReaderTests(SynchronousTestCase):
 
 
 class SchemaTests(SynchronousTestCase):
-    """Which DataFrames can be written."""
+    """The DataFrames that can be written."""
 
     def error(self, columns: dict[str, str], **options: str) -> str:
         return str(self.assertRaises(OptionError, check_schema, schema_of(**columns),
                                      Options(options, BATCH_WRITE)))
 
     def test_every_column_type_is_accepted(self) -> None:
-        """All columns, with any of their types."""
+        """All columns are accepted with each of their types."""
         rest = {"tags": "string", "properties": "map<string,string>", "queueId": "int",
                 "shardingKey": "string", "delayLevel": "int", "deliverTime": "timestamp",
                 "flag": "int"}
@@ -162,7 +162,7 @@ class SchemaTests(SynchronousTestCase):
             check_schema(schema_of(**columns), Options({"topic": "T"}, BATCH_WRITE))
 
     def test_an_unknown_column_or_type_is_refused(self) -> None:
-        """A column that is none, a type that does not fit, what is missing."""
+        """An unknown column, a wrong type, or a missing column is refused."""
         body = {"body": "binary"}
         self.assertIn("option idempotenceKey: missing",
                       self.error({**body, "idempotenceKey": "string"}, topic="T"))

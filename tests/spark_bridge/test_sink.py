@@ -1,4 +1,4 @@
-"""The sinks: what is acknowledged, sent again, and refused."""
+"""The sinks: acknowledged, repeated and refused rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows_of(topic: str, bodies: list[bytes], *, queue_id: int | None = None,
 
 
 class SenderTests(SynchronousTestCase):
-    """Against a broker that fails."""
+    """Tests with a broker that fails."""
 
     def setUp(self) -> None:
         #: What to do with the next sends: a response code, or None to end the connection.
@@ -84,7 +84,7 @@ class SenderTests(SynchronousTestCase):
         self.assertEqual(len(self.taken["a"]), 500)
 
     def test_a_failed_send_is_tried_again(self) -> None:
-        """What fails is sent again; a broker that stored may store twice, none is missing."""
+        """No row is missing, but a broker that stored it may store it twice."""
         bodies = [b"%d" % number for number in range(100)]
         for failures in ([None], [ResponseCode.SYSTEM_BUSY, None],
                          [ResponseCode.FLUSH_DISK_TIMEOUT]):
@@ -94,7 +94,7 @@ class SenderTests(SynchronousTestCase):
             self.assertEqual(set(self.all_taken()), set(bodies), msg=str(failures))
 
     def test_a_slave_that_is_away_is_waited_for(self) -> None:
-        """A restart of a synchronous pair takes more than a few tries."""
+        """The restart of a synchronous pair takes more than a few attempts."""
         for code in (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE):
             self.taken.update(a=[], b=[])
             self.failures = [code] * 4
@@ -106,7 +106,7 @@ class SenderTests(SynchronousTestCase):
         self.assertIn("stored, but SLAVE_NOT_AVAILABLE, tried 3 times", error)
 
     def test_not_waited_for(self) -> None:
-        """With waitStoreOK=false what is stored is not sent again."""
+        """With waitStoreOK=false a stored row is not sent again."""
         self.failures = [ResponseCode.FLUSH_DISK_TIMEOUT]
         self.assertEqual(self.sent(rows_of("t", [b"1"]), waitStoreOK="false"), 1)
         self.assertEqual(self.all_taken(), [b"1"])
@@ -120,28 +120,28 @@ class SenderTests(SynchronousTestCase):
         self.assertIn("not now, tried 3 times", error)
 
     def test_refused_row(self) -> None:
-        """Of a batch that is refused the row is found that it is for."""
+        """The row that causes the refusal of a batch is found."""
         bodies = [b"1", b"2", self.poison, b"4"]
         error = str(self.assertRaises(WriteFailed, self.sent, rows_of("t", bodies)))
         self.assertIn("partition 3, row 2, topic t: ", error)
         self.assertIn("answered 13: poison", error)
 
     def test_rows_of_a_sharding_key_stay_in_order(self) -> None:
-        """Rows of a sharding key stay in order, also when a send of theirs fails."""
+        """This is so even if one of their sends fails."""
         bodies = [b"%03d" % number for number in range(200)]
         self.failures = [0, ResponseCode.SYSTEM_BUSY, 0, 0, ResponseCode.SYSTEM_BUSY]
         self.sent(rows_of("t", bodies, key="customer"), batchSize="7")
         self.assertEqual(self.all_taken(), bodies)
 
     def test_a_queue_that_the_topic_does_not_have(self) -> None:
-        """A queue that the topic does not have."""
+        """The topic does not have the queue."""
         self.sent(rows_of("t", [b"1"], queue_id=1))
         error = str(self.assertRaises(WriteFailed, self.sent, rows_of("t", [b"1"], queue_id=2)))
         self.assertIn("row 0, topic t: column queueId: the topic has no queue 2", error)
 
 
 class WriteTests(SourceCase):
-    """``df.write``."""
+    """The method ``df.write``."""
 
     def write(self, frame: Any, **options: str) -> None:
         frame.write.format("rocketmq").options(**self.box.options, **options).mode(
@@ -151,7 +151,7 @@ class WriteTests(SourceCase):
         self, schema: Any, rows: list[dict[str, Any]] | None = None, *, overwrite: bool = False,
         **options: str,
     ) -> str:
-        """What a write says that fails; Spark's part is done here."""
+        """Return the error of a write that fails, without Spark."""
         given = {name.lower(): value for name, value in {**self.box.options, **options}.items()}
         try:
             writer: Any = RocketMQDataSource(given).writer(schema, overwrite)
@@ -184,13 +184,13 @@ class WriteTests(SourceCase):
         self.assertEqual(back.count(), 500)
 
     def test_new_topic(self) -> None:
-        """A topic that was not there is made, and each row sent once."""
+        """The topic is created, and each row is sent once."""
         self.write(spark_session().range(3000).selectExpr("string(id) AS body"), topic="made")
         self.assertEqual(sorted(int(one.body) for one in self.box.stored("made")),
                          list(range(3000)))
 
     def test_wrong_columns_and_options(self) -> None:
-        """Wrong columns and options, a row that is refused, a broker that is not there."""
+        """Wrong columns and options, a refused row, and a missing broker are reported."""
         body, row = schema_of(body="string"), [{"body": "x"}]
         self.assertIn("column size: the sink knows no such column",
                       self.error(schema_of(body="string", size="int"), topic="T"))
@@ -207,7 +207,7 @@ class WriteTests(SourceCase):
 
 
     def test_marks_of_jobs(self) -> None:
-        """The marks of two jobs differ; those of two tries of one task are the same."""
+        """Two jobs have different marks; two attempts of a task have the same one."""
         def marks(writer: Any) -> set[str]:
             known = {one.physical_offset for one in self.box.stored("marked")}
             pickle.loads(pickle.dumps(writer)).write(iter([
@@ -226,7 +226,7 @@ class WriteTests(SourceCase):
 
 
 class StreamWriteTests(SourceCase):
-    """``df.writeStream``."""
+    """The method ``df.writeStream``."""
 
     def test_from_topic_to_topic(self) -> None:
         """A stream is written as it is read; the mark of each row tells its micro-batch."""

@@ -1,4 +1,4 @@
-"""Reading from a slave while its master is stopped."""
+"""Reads from a slave while its master is stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SlaveTests(ClusterCase):
             wait_until("the name server knows both", lambda: self.is_routed(client))
 
     def end(self, name: str) -> Any:
-        """Where the queues of a broker end that have messages."""
+        """Return the ends of the queues with messages on a broker."""
         store = self.cluster.service(name).kernel.store
         return self.cluster.call(lambda: sorted(
             (queue.topic, queue.queue_id, queue.max_offset) for queue in store.queues
@@ -50,7 +50,7 @@ class SlaveTests(ClusterCase):
                    for one in client.route("t", again=True).broker_datas)
 
     def test_batches(self) -> None:
-        """One that was planned before the stop, and new ones, read all messages."""
+        """A batch that was planned before the stop, and new ones, read all messages."""
         batch = self.batch(subscribe="t")
         self.cluster.stop()
         self.assertEqual(self.read(batch), bodies("t", 10))
@@ -62,7 +62,8 @@ class SlaveTests(ClusterCase):
         self.assertEqual(self.lines, [])
 
     def test_a_stream(self) -> None:
-        """It goes on between two micro-batches, reads each message once, and so does its next run.
+        """It continues between two micro-batches, reads each message once, and so does its next
+        run.
         """
         driver = self.driver(subscribe="t", maxOffsetsPerTrigger=4)
         driver.begin()
@@ -76,7 +77,7 @@ class SlaveTests(ClusterCase):
         self.assertEqual(self.said("skipped"), [])
 
     def test_a_stream_that_is_ahead_of_the_slave(self) -> None:
-        """It waits for the master, which alone knows whether its messages are lost."""
+        """It waits for the master, because only that knows whether its messages are lost."""
         self.cluster.stop(SLAVE)
         # The slave has not got what comes now.
         self.cluster.send("t", bodies("new", 2))
@@ -101,7 +102,7 @@ class UnreadableSlaveTests(SlaveTests):
     settings = {}  # noqa: RUF012
 
     def test_batches(self) -> None:
-        """The error says that the slave gives none."""
+        """The error says that the slave refuses reads."""
         batch = self.batch(subscribe="t", serverWaitMs=300, failOnDataLoss="false")
         self.cluster.stop()
         for planned in (lambda: batch, lambda: self.batch(subscribe="t", serverWaitMs=300)):
@@ -110,7 +111,7 @@ class UnreadableSlaveTests(SlaveTests):
             self.assertIn("a slave, which gives messages only with slaveReadEnable=true", error)
 
     def test_a_stream(self) -> None:
-        """It waits for the master, and reads each message once, with an expression too."""
+        """It waits for the master, and reads each message once, also with an expression."""
         driver = self.driver(subscribe="t", maxOffsetsPerTrigger=4, failOnDataLoss="false",
                              subExpression="*")
         driver.begin()

@@ -1,4 +1,4 @@
-"""``spark.read.format("rocketmq")``: what is read, from where to where, and what errors say."""
+"""``spark.read.format("rocketmq")``: its rows, their bounds, and its errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twistmq.spark_bridge.source import RocketMQDataSource
 
 
 def read(box: Topics, **options: Any) -> Any:
-    """A DataFrame."""
+    """Return a DataFrame."""
     return spark_session().read.format("rocketmq").options(
         **box.options, **{name: str(value) for name, value in options.items()}).load()
 
@@ -28,7 +28,7 @@ def read(box: Topics, **options: Any) -> Any:
 def planned(
     box: Topics, schema: Any = None, **options: Any
 ) -> tuple[list[Any], list[Any]]:
-    """What Spark does with a source, without Spark: plan it here, and read it from a copy.
+    """Plan a source here and read it from a copy, as Spark does, without Spark.
 
     :returns: the partitions, and the rows of each.
     """
@@ -44,19 +44,19 @@ def planned(
 
 
 def found(box: Topics, **options: Any) -> list[tuple[int, int, bytes]]:
-    """Queue, offset and body of each row, in order."""
+    """Return the queue, the offset and the body of each row, in order."""
     return sorted((row["queueId"], row["queueOffset"], row["body"])
                   for rows in planned(box, **options)[1] for row in rows)
 
 
 def places(frame: Any) -> list[tuple[int, int, bytes]]:
-    """Queue, offset and body of each row, in order."""
+    """Return the queue, the offset and the body of each row, in order."""
     return sorted((row.queueId, row.queueOffset, bytes(row.body))
                   for row in frame.select("queueId", "queueOffset", "body").collect())
 
 
 def counted(box: Topics) -> int:
-    """Messages the broker has given so far."""
+    """Return the number of messages that the broker has delivered."""
     return box.broker.call(lambda: box.broker.kernel.stats.get_total)
 
 
@@ -73,7 +73,7 @@ class SourceCase(SynchronousTestCase):
         self.sent = self.box.fill("orders", list(self.counts))
 
     def error(self, schema: Any = None, **options: Any) -> str:
-        """What a read says that fails."""
+        """Return the error of a read that fails."""
         try:
             planned(self.box, schema=schema, **options)
         except Exception as error:
@@ -85,7 +85,7 @@ class ReadTests(SourceCase):
     """Batches."""
 
     def test_all_columns(self) -> None:
-        """Every column is what the record says."""
+        """Every column has the value of the record."""
         self.box.producer.send(Message("one", "größe".encode(), properties={
             "TAGS": "t", "KEYS": "k1 k2", "UNIQ_KEY": "0A", "mine": "yes"}, flag=7),
             queue=self.box.queue("one", 1))
@@ -106,7 +106,7 @@ class ReadTests(SourceCase):
             "bodyCRC": record.body_crc})
 
     def test_properties_as_text(self) -> None:
-        """A JSON object of all of them, as those who knew another connector read it."""
+        """The column has all properties as a JSON object, as in another connector."""
         with self.box.broker.client() as sender:
             sender.send("one", b"", queue_id=1, properties={"UNIQ_KEY": "0A", "mine": 'größe"'})
         [record] = self.box.stored("one")
@@ -136,7 +136,7 @@ class ReadTests(SourceCase):
                                startingOffsets=start), wanted[2:])
 
     def test_topics_and_partitions(self) -> None:
-        """Several topics, by name and by pattern; queues are cut as options say; each row once."""
+        """Topics are given by name and by pattern; queues are divided; each row occurs once."""
         more = self.box.fill("orders_eu", [5])
         for options, count in (({"minPartitions": 9}, 9),
                                ({"maxRecordsPerPartition": 20}, 4 + 3 + 2)):
@@ -148,12 +148,12 @@ class ReadTests(SourceCase):
         self.assertEqual(found(self.box, subscribePattern="nothing.*"), [])
 
     def test_some_queues_of_a_topic(self) -> None:
-        """Some queues of a topic."""
+        """Only some queues of a topic are read."""
         frame = found(self.box, assign=json.dumps({"orders": {BROKER: [1, 3]}}))
         self.assertEqual(frame, [one for one in self.sent if one[0] in (1, 3)])
 
     def test_a_read_is_bounded_by_offsets(self) -> None:
-        """From and to offsets, a queue that is not named from its begin to its end."""
+        """A queue that is not named is read from its beginning to its end."""
         start = json.dumps({"orders": {BROKER: {"0": 60, "1": -2}}})
         end = json.dumps({"orders": {BROKER: {"1": 10, "3": -1}}})
         frame = found(self.box, subscribe="orders", startingOffsets=start, endingOffsets=end)
@@ -177,7 +177,7 @@ class ReadTests(SourceCase):
         self.assertEqual(frame, [one for one in self.sent if one[0] != 1])
 
     def test_a_queue_without_a_message_since_the_start(self) -> None:
-        """It fails the query unless the strategy is to start at its end."""
+        """The query fails, unless the strategy is to start at the end."""
         last = max(one.store_timestamp for one in self.box.stored("orders"))
         for begin, queue_id in ((0, 2), (last + 1, 0)):
             self.assertIn(f"option startingTimestamp: topic orders, broker {BROKER}, queue "
@@ -212,7 +212,7 @@ class ReadTests(SourceCase):
                              msg=str(options))
 
     def test_a_read_starts_at_the_groups_offsets(self) -> None:
-        """From where a group has come; what it never consumed, from its begin."""
+        """Queues without an offset of the group are read from the beginning."""
         client, queue = self.box.client, self.box.queue("orders", 0)
         client.pull(queue, 0, group="readers")
         client.commit_group_offset("readers", queue, 65)
@@ -222,7 +222,7 @@ class ReadTests(SourceCase):
         self.assertEqual(client.group_offset("readers", queue), 65)
 
     def test_columns_by_option(self) -> None:
-        """Columns by option, by flags and by schema."""
+        """Columns are chosen by options, by flags and by a schema."""
         frame = read(self.box, subscribe="orders", columns="body,queueId", bodyFormat="string")
         self.assertEqual(frame.dtypes, [("body", "string"), ("queueId", "int")])
         self.assertEqual(sorted(row.body for row in frame.collect()),
@@ -237,7 +237,7 @@ class ReadTests(SourceCase):
                          sorted(offset for _, offset, _ in self.sent))
 
     def test_tags_and_sql92(self) -> None:
-        """Tags and SQL92."""
+        """Expressions of tags and of SQL92 are supported."""
         self.box.send("orders", 2, [b"red"], TAGS="red", price="7")
         self.box.send("orders", 2, [b"blue"], TAGS="blue", price="2")
         frame = found(self.box, subscribe="orders", tags="red || green")
@@ -252,7 +252,7 @@ class ReadTests(SourceCase):
         self.assertEqual(row.n, 50)
 
     def test_a_frame_that_is_used_again_after_a_filter_has_all_rows(self) -> None:
-        """Spark gives the filters of one query to later queries as well, so none is taken."""
+        """Spark gives the filters of one query to later queries as well, so none is applied."""
         session = spark_session()
         session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         self.addCleanup(session.conf.unset, "spark.sql.python.filterPushdown.enabled")
@@ -262,7 +262,7 @@ class ReadTests(SourceCase):
 
 
 class BadInputTests(SourceCase):
-    """What errors say: the option, and topic, queue and offset where there are such."""
+    """The errors: the option, and topic, queue and offset if they are known."""
 
     def test_wrong_unknown_and_missing_options(self) -> None:
         """Wrong, unknown and missing options."""
@@ -304,20 +304,20 @@ class BadInputTests(SourceCase):
                                  startingOffsets=json.dumps({"orders": {BROKER: {"1": 7}}})))
 
     def test_no_name_server(self) -> None:
-        """Nobody listens."""
+        """No server listens."""
         self.box.options = {"nameServer": "127.0.0.1:9"}
         self.assertIn("option nameServer: no name server answers: connect to 127.0.0.1:9 failed: ",
                       self.error(subscribe="orders"))
 
     def test_an_unknown_column_or_type_is_an_error(self) -> None:
-        """A column that is none, a type that does not fit."""
+        """The column is unknown, or the type does not fit."""
         for name, kind, expected in (("size", "int", "there is no such column"),
                                      ("queueId", "string", "its type is int, not string")):
             self.assertIn(f"column {name}: {expected}",
                           self.error(schema_of(**{name: kind}), subscribe="orders"))
 
     def test_spark_shows_the_text_of_an_error(self) -> None:
-        """Spark shows the text."""
+        """Spark shows the text of the error."""
         for options, expected in (({"subscribe": "nowhere"}, "topic nowhere"),
                                   ({"subscribe": "orders", "columns": "boddy"}, "'boddy'")):
             try:

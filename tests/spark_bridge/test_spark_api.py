@@ -1,4 +1,4 @@
-"""The formats on a PySpark that is older than the newest, or that they cannot run on at all."""
+"""The formats on an older PySpark, or on one that cannot run them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ ALL = "other rocketmq rocketmq_store rocketmq_trace\n"
 
 
 class FormatsTests(SynchronousTestCase):
-    """Which formats Spark finds."""
+    """The formats that Spark finds."""
 
     def run_with_other(self, program: str) -> str:
-        """Run a program that has another package's format as well; :returns: what it prints."""
+        """Run a program that also has a format of another package; :returns: its output."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "pyspark_zother.py").write_text(OTHER)
             done = subprocess.run(
@@ -61,7 +61,7 @@ class FormatsTests(SynchronousTestCase):
         return done.stdout
 
     def test_all_formats_are_found_on_an_older_pyspark(self) -> None:
-        """Without what came after 4.0 all are found, and their classes are what Spark asks for."""
+        """They are found without the additions after 4.0, and their classes have the right base."""
         self.assertEqual(self.run_with_other(AS_4_0 + LOOKUP + """
 from twistmq.spark_bridge.sink import StreamWriter
 assert issubclass(StreamWriter, datasource.DataSourceArrowWriter)
@@ -70,7 +70,7 @@ import twistmq.spark_bridge.stream_source
 """), ALL)
 
     def test_an_export_on_an_older_pyspark(self) -> None:
-        """The command takes it, and the job starts its queries again until all is read."""
+        """The job repeats its queries until everything is read."""
         self.assertEqual(self.run_with_other(AS_4_0 + """
 from twistmq.spark_bridge.export_plan import missing_packages
 from twistmq.spark_bridge.export_job import HAS_READ_LIMITS
@@ -78,7 +78,7 @@ print(missing_packages("parquet"), HAS_READ_LIMITS)
 """), "None False\n")
 
     def test_an_unsuitable_environment_hides_no_source(self) -> None:
-        """Without pyarrow all names are found, and each use of ours says what is missing."""
+        """Without pyarrow all names are found, and each use of ours names the missing package."""
         shown = self.run_with_other("sys.modules['pyarrow'] = None\n" + LOOKUP + """
 from pyspark.cloudpickle import dumps, loads
 for name in ("rocketmq", "rocketmq_store", "rocketmq_trace"):
@@ -100,7 +100,7 @@ for name in ("rocketmq", "rocketmq_store", "rocketmq_trace"):
             self.assertIn("pyarrow", line.partition("(")[2].partition("(")[2])
 
     def test_a_pyspark_without_python_sources(self) -> None:
-        """A PySpark before 4.0 imports our modules without an error, and finds nothing."""
+        """A PySpark before 4.0 imports our modules without an error, and finds no format."""
         self.assertEqual(self.run_with_other("""
 sys.modules['pyspark.sql.datasource'] = None
 import pyspark_rocketmq, pyspark_rocketmq_store, pyspark_rocketmq_trace
@@ -110,7 +110,7 @@ print(*(hasattr(module, "DefaultSource") for module in (
 
 
 class OlderStreamTests(SynchronousTestCase):
-    """A stream reader that is not told where the query is, as by PySpark 4.0 and 4.1."""
+    """A stream reader that does not get the progress of the query, as in PySpark 4.0 and 4.1."""
 
     def test_goes_on_from_its_own_answer(self) -> None:
         """The first answer follows the initial offset, each other one the answer before it."""

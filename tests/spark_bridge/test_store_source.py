@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 class StoreSourceTests(SynchronousTestCase):
-    """Reading stores."""
+    """Reads of stores."""
 
     def setUp(self) -> None:
         self.spark = spark_session()
@@ -45,7 +45,7 @@ class StoreSourceTests(SynchronousTestCase):
         return log
 
     def wanted(self, log: LogWriter, *topics: str) -> list[bytes]:
-        """The records that are rows, of these topics."""
+        """Return the records of these topics that are rows."""
         return [made for _, made in log.written if record.decode_record(made).topic in topics
                 and record.has_queue_entry(record.decode_record(made).sys_flag)]
 
@@ -66,7 +66,7 @@ class StoreSourceTests(SynchronousTestCase):
 
     def default_rows(self, stored: Iterable[bytes], broker: str | None = None
                      ) -> list[dict[str, Any]]:
-        """What records are as rows with the default columns."""
+        """Return records as rows with the default columns."""
         found = [row(each, broker) for each in stored]
         for each in found:
             for name in ("shardingKey", "delayLevel", "deliverTime", "damage"):
@@ -74,14 +74,14 @@ class StoreSourceTests(SynchronousTestCase):
         return found
 
     def assert_fails(self, text: str, frame: Any) -> None:
-        """Reading fails, and the error a user sees says so."""
+        """Check that a read fails with a text that a user sees."""
         from pyspark.errors import PySparkException
 
         error = self.assertRaises(PySparkException, frame.collect)
         self.assertIn(text, str(error))
 
     def test_every_column(self) -> None:
-        """All messages of all topics but the broker's own, in every column, file by file."""
+        """All messages of user topics are read, in every column, file by file."""
         log = self.store()
         frame = self.read(log.directory.parent, brokerName="broker-a")
         self.assertEqual(frame.rdd.getNumPartitions(), len(list(log.directory.iterdir())))
@@ -108,7 +108,7 @@ class StoreSourceTests(SynchronousTestCase):
                                  for made in self.wanted(log, "orders", "refunds")])
 
     def test_a_file_in_pieces(self) -> None:
-        """A large file is read by several tasks."""
+        """Several tasks read a large file."""
         log = LogWriter(Path(self.mktemp()).absolute(), 6 << 20)  # type: ignore[no-untyped-call]
         for index in range(40):
             log.add(body=bytes([index]) * 100_000)
@@ -127,7 +127,7 @@ class StoreSourceTests(SynchronousTestCase):
         self.assertGreater(len(wanted), 20)
 
     def test_columns_chosen(self) -> None:
-        """By options and by a schema; names in any case; the body as text."""
+        """They are chosen by options and by a schema; names in any case; the body as text."""
         log = self.store()
         log.add("text", "süß".encode(), "")
         frame = self.read(log.directory, topics="text", columns="BODY,queueId", bodyFormat="string")
@@ -141,7 +141,7 @@ class StoreSourceTests(SynchronousTestCase):
                 str(log.directory)).collect()))
 
     class Lazy:
-        """A frame that is made when it is collected."""
+        """A frame that is created when it is collected."""
 
         def __init__(self, collect: Any) -> None:
             self.collect = collect
@@ -186,7 +186,7 @@ class StoreSourceTests(SynchronousTestCase):
         self.assertEqual(self.rows(frame), self.default_rows(left))
 
     def test_files_that_are_none(self) -> None:
-        """A pipe, a folder or a device in the place of a file is lost; the others are read."""
+        """A pipe, a folder or a device in place of a file counts as lost; the others are read."""
         makes: tuple[tuple[str, Callable[[Path], object]], ...] = (
             ("a named pipe", os.mkfifo), ("a folder", Path.mkdir),
             ("a device", lambda path: path.symlink_to("/dev/zero")))
@@ -216,7 +216,7 @@ class StoreSourceTests(SynchronousTestCase):
         self.assertEqual(len(self.rows(found)), len(self.wanted(log, "orders", "refunds")))
 
     def test_bad_paths(self) -> None:
-        """What is no store is named."""
+        """The error names the path."""
         empty = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         empty.mkdir()
         for path in (empty, empty / "none"):
@@ -226,7 +226,7 @@ class StoreSourceTests(SynchronousTestCase):
             lambda: self.read(empty, minPartitions="many").collect()))
 
     def test_nothing_to_read(self) -> None:
-        """A log without a record has no rows; nor has a time at which nothing was stored."""
+        """A log without records, or a time without messages, has no rows."""
         root = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         root.mkdir()
         (root / f"{0:020d}").write_bytes(bytes(1000))
@@ -261,7 +261,7 @@ class StoreSourceTests(SynchronousTestCase):
             self.assertEqual(len(found), 45)
 
     def test_stores_of_apaches_broker(self) -> None:
-        """What Apache's broker wrote: every record of its topics, as the decoder reads it."""
+        """Every record of the topics is read, with the values of the decoder."""
         for name, topic in (("store/5.3.3", "Golden"), ("store-batch/store", "GoldenBatch")):
             directory = GOLDEN / name / "commitlog"
             stored = []

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("rocketmq")``: micro-batches, what bounds them, and restarts."""
+"""``spark.readStream.format("rocketmq")``: micro-batches, their bounds, and restarts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twistmq.spark_bridge.trace_source import TraceSource
 
 
 class Driver:
-    """Asks a stream reader what Spark asks it, in Spark's order, without Spark.
+    """Calls a stream reader in the order of Spark, without Spark.
 
     :param offset: where a checkpoint says that the query goes on.
     """
@@ -42,14 +42,14 @@ class Driver:
         self.batches: list[list[tuple[str, int, int, bytes]]] = []
 
     def begin(self) -> None:
-        """What a new query asks first; the second answer counts."""
+        """Make the first calls of a new query; the second answer counts."""
         if self.offset is None:
             with self._stopped():
                 self._reader.initialOffset()
                 self.offset = as_json(self._reader.initialOffset())
 
     def run(self) -> Driver:
-        """Trigger.AvailableNow: micro-batches until nothing is left."""
+        """Run micro-batches until none is left, as Trigger.AvailableNow does."""
         self.begin()
         with self._stopped():
             self._reader.prepareForTriggerAvailableNow()
@@ -59,7 +59,7 @@ class Driver:
         return self
 
     def trigger(self) -> int:
-        """One trigger of a query that goes on; :returns: the rows of its micro-batch."""
+        """Make one trigger of a continuing query; :returns: the rows of its micro-batch."""
         if self.offset is None:
             self.offset = as_json(self._reader.initialOffset())
         before = sum(map(len, self.batches))
@@ -67,7 +67,7 @@ class Driver:
         return sum(map(len, self.batches)) - before
 
     def batch(self) -> bool:
-        """One micro-batch, as bounded as the options say; :returns: whether there was any."""
+        """Make one micro-batch within the options; :returns: whether there was one."""
         return self._batch(self._reader.getDefaultReadLimit())
 
     def stop(self) -> None:
@@ -75,7 +75,7 @@ class Driver:
         self._reader.stop()
 
     def _batch(self, limit: Any) -> bool:
-        """One micro-batch; :returns: whether there was any."""
+        """Make one micro-batch; :returns: whether there was one."""
         assert self.offset is not None
         end = as_json(self._reader.latestOffset(self.offset, limit))
         if end == self.offset:
@@ -97,12 +97,12 @@ class Driver:
             self._reader.stop()
 
     def rows(self) -> list[tuple[int, int, bytes]]:
-        """All rows: queue, offset and body."""
+        """Return the queue, the offset and the body of all rows."""
         return sorted(row[1:] for rows in self.batches for row in rows)
 
 
 def as_json(offset: dict[str, Any]) -> dict[str, Any]:
-    """An offset as a checkpoint gives it back."""
+    """Return an offset as a checkpoint restores it."""
     found: dict[str, Any] = json.loads(json.dumps(offset))
     return found
 
@@ -137,16 +137,16 @@ class StreamCase(SourceCase):
         return [progress["numInputRows"] for progress in query.recentProgress]
 
     def written(self) -> list[tuple[int, int, bytes]]:
-        """What is in the files: queue, offset and body."""
+        """Return the queue, the offset and the body of all rows in the files."""
         rows = spark_session().read.parquet(str(self.output)).collect()
         return sorted((row.queueId, row.queueOffset, bytes(row.body)) for row in rows)
 
 
 class AvailableNowTests(StreamCase):
-    """Trigger.AvailableNow."""
+    """The trigger Trigger.AvailableNow."""
 
     def test_in_pieces(self) -> None:
-        """As many offsets at a time as are allowed; then a restart goes on behind them."""
+        """Each piece has the permitted number of offsets; a restart continues after them."""
         counts = self.run_query(subscribe="orders", startingOffsets="earliest",
                                 maxOffsetsPerTrigger=40)
         self.assertEqual([count for count in counts if count], [40, 40, 40, 30])
@@ -180,7 +180,7 @@ class AvailableNowTests(StreamCase):
         self.assertTrue(all(40 <= count <= 60 for count in counts[:2]), msg=str(counts))
 
     def test_new_queues_and_topics(self) -> None:
-        """What came to be between two runs is read from its first message on."""
+        """Queues and topics that are added between two runs are read from their first message."""
         first = Driver(self.box, subscribePattern="orders.*").run()
         self.assertEqual(first.rows(), [])
         more = self.box.fill("orders_eu", [5, 4])
@@ -189,14 +189,14 @@ class AvailableNowTests(StreamCase):
         self.assertEqual(second.rows(), sorted([*more, (1, 50, b"later")]))
 
     def test_between_initial_offset_and_first_batch(self) -> None:
-        """A message that comes between the two is in the first micro-batch."""
+        """A message between the two is in the first micro-batch."""
         driver = Driver(self.box, subscribe="orders")
         driver.begin()
         self.box.send("orders", 0, [b"between"])
         self.assertEqual(driver.run().rows(), [(0, 70, b"between")])
 
     def test_too_few_offsets_wait(self) -> None:
-        """The first micro-batch does not wait, the next ones do until there is enough."""
+        """The first micro-batch does not wait; the next ones do until there are enough."""
         driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
                         minOffsetsPerTrigger=160, maxTriggerDelay="1h")
         self.assertEqual(driver.trigger(), 150)
@@ -214,7 +214,7 @@ class AvailableNowTests(StreamCase):
         again.stop()
 
     def test_too_few_offsets_do_not_wait_for_ever(self) -> None:
-        """After the longest delay a micro-batch has what there is."""
+        """After the longest delay a micro-batch has all available messages."""
         driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
                         minOffsetsPerTrigger=1000, maxTriggerDelay="300ms")
         self.assertEqual(driver.trigger(), 150)
@@ -225,7 +225,7 @@ class AvailableNowTests(StreamCase):
         driver.stop()
 
     def test_a_new_queue_does_not_end_a_delay(self) -> None:
-        """It enters the checkpoint at once, and what it has counts; nothing else moves."""
+        """It is added to the checkpoint at once, and its messages count; nothing else changes."""
         driver = Driver(self.box, subscribePattern="orders.*", startingOffsets="earliest",
                         minOffsetsPerTrigger=10, maxTriggerDelay="1h")
         self.assertEqual(driver.trigger(), 150)
@@ -245,7 +245,7 @@ class AvailableNowTests(StreamCase):
         self.assertEqual([len(rows) for rows in driver.batches], [40, 40, 40, 30])
 
     def test_nothing_behind_the_target(self) -> None:
-        """What comes after Trigger.AvailableNow began is for the next run."""
+        """Messages after the begin of Trigger.AvailableNow are for the next run."""
         driver = Driver(self.box, subscribe="orders", startingOffsets="earliest",
                         maxOffsetsPerTrigger=30)
         partitions = driver._reader.partitions
@@ -259,7 +259,7 @@ class AvailableNowTests(StreamCase):
         self.assertEqual(len(driver.batches), 5)
 
     def test_group_offsets(self) -> None:
-        """The group shows how far the query has come, one micro-batch late."""
+        """The committed offsets follow the query, one micro-batch late."""
         options = {"subscribe": "orders", "startingOffsets": "earliest", "group": "shown",
                    "commitGroupOffsets": "true"}
         self.run_query(**options)
@@ -270,7 +270,7 @@ class AvailableNowTests(StreamCase):
                           for queue_id in (0, 1, 3)], [70, 50, 30])
 
     def test_data_loss(self) -> None:
-        """Offsets of the checkpoint that are gone: an error with the queue, or what there is."""
+        """Offsets of the checkpoint are lost: the query fails, or reads the rest."""
         offset = Driver(self.box, subscribe="orders", startingOffsets="earliest").run().offset
         assert offset is not None
         self.assertEqual(offset["orders"][BROKER], {"0": 70, "1": 50, "2": 0, "3": 30})
@@ -290,7 +290,7 @@ class AvailableNowTests(StreamCase):
                                                            "9": 3})
 
     def test_topic_gone(self) -> None:
-        """A topic that is not there any more: an error, or nothing."""
+        """A deleted topic is an error, or has no rows."""
         offset = {"gone": {BROKER: {"0": 3}}}
         error = str(self.assertRaises(DataLoss, Driver(self.box, offset, subscribe="gone").run))
         self.assertIn("topic gone, broker broker-a, queue 0: the topic is gone", error)
@@ -298,7 +298,7 @@ class AvailableNowTests(StreamCase):
         self.assertEqual((driver.rows(), driver.offset), ([], offset))
 
     def test_wrong_options(self) -> None:
-        """They are told when the query starts."""
+        """They are reported when the query starts."""
         for options, expected in (
             ({"subscribe": "nowhere"}, "option subscribe: topic nowhere"),
             ({"subscribe": "orders", "endingOffsets": "latest"}, "option endingOffsets"),
@@ -316,7 +316,7 @@ class AvailableNowTests(StreamCase):
 
 
     def test_the_error_of_a_query_names_the_wrong_option_alone(self) -> None:
-        """No error of Spark's own process hides it, and every method of the reader raises it."""
+        """The error is not hidden by one of Spark, and each method of the reader raises it."""
         source = RocketMQDataSource({**self.box.options, "subscribe": "orders", "starting": "x"})
         refused: Any = source.streamReader(source.schema())
         for call in (refused.initialOffset, refused.getDefaultReadLimit, refused.latestOffset,
@@ -335,10 +335,10 @@ class AvailableNowTests(StreamCase):
 
 
 class ProcessingTimeTests(StreamCase):
-    """A query that goes on."""
+    """A query that continues."""
 
     def test_new_messages(self) -> None:
-        """"latest" is where the query starts; what comes after that is read, each row once."""
+        """"latest" is the start of the query; later messages are read, each once."""
         query = begun(lambda: self.start(available_now=False, subscribePattern="orders.*"),
                       lambda query: query.lastProgress is not None)
         self.box.send("orders", 1, [b"later"])

@@ -1,4 +1,4 @@
-"""Spark and a broker that enforces TLS and knows its clients: there and back."""
+"""Spark with a broker that enforces TLS and checks its clients, in both directions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twistmq.broker.testing import running_broker
 
 
 class TlsTests(SynchronousTestCase):
-    """Reads and writes, at once and in micro-batches."""
+    """Reads and writes, as batches and as streams."""
 
     def setUp(self) -> None:
         self.session = spark_session()
@@ -46,7 +46,7 @@ class TlsTests(SynchronousTestCase):
             **self.plain, subscribe="orders", bodyFormat="string", **more).load()
 
     def test_round_trip(self) -> None:
-        """What was written is read, and streamed, by clients with a certificate."""
+        """Rows are written, read and streamed by clients with a certificate."""
         self.write(500)
         wanted = sorted(f"b{number}" for number in range(500))
         frame = self.read(**self.tls)
@@ -66,7 +66,7 @@ class TlsTests(SynchronousTestCase):
         self.assertNotIn("sesame", kept + frame._jdf.queryExecution().toString())
 
     def test_without_a_trusted_certificate_nothing_is_read(self) -> None:
-        """Nobody reads without TLS, without a certificate, or trusting somebody else."""
+        """A client needs TLS, a certificate, and the right authority."""
         self.write(1)
         other = Authority(self.folder, "other")
         for given, said in (

@@ -113,7 +113,7 @@ class TraceSourceTests(SynchronousTestCase):
         self.assertEqual(self.view(frame), WANTED)
 
     def test_options_without_meaning(self) -> None:
-        """They are refused by name, and so are columns there are not."""
+        """They are refused by name, and so are unknown columns."""
         from pyspark.errors import PySparkException
 
         for name, value in (("bodyFormat", "string"), ("propertiesAs", "string"),

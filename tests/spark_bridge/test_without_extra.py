@@ -1,4 +1,4 @@
-"""An installation without the extra ``spark``: its tests are skipped, and say so."""
+"""An installation without the extra ``spark``: its tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 class CollectionTests(SynchronousTestCase):
-    """What pytest finds in this folder then."""
+    """The tests that pytest then finds in this folder."""
 
     def test_skips_with_a_reason(self) -> None:
-        """No module is an error, in whichever order they come; each that needs the extra skips."""
+        """No module fails, in any order; each that needs the extra skips."""
         files = sorted(str(path) for path in HERE.glob("test_*.py"))
         for order in (files, files[::-1]):
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The checker of the fault harness: every sink beside what was acknowledged.
+"""The checker of the fault harness compares every sink with the acknowledged messages.
 
 A row is known by its body, which was sent once. Lost for good is only what the ledger says; a sink
 that lacks such a message must have reported it, if the sink could know: it has read a message of
@@ -29,7 +29,7 @@ _NEAR = 500
 
 @dataclass
 class Checker:
-    """Compares; the problems are sentences.
+    """Compares the outputs; the problems are sentences.
 
     :param content: the messages that the queues have in the end: offset and body.
     :param warned: what the bridge told of losses.
@@ -44,7 +44,7 @@ class Checker:
     counts: Counter[str] = field(default_factory=Counter)
 
     def check_brokers(self) -> None:
-        """The brokers have what they acknowledged, and have not lost."""
+        """Check that the brokers have all acknowledged messages except the lost ones."""
         have = {body for rows in self.content.values() for _, body in rows}
         for sent in self.ledger.all():
             if sent.outcome is Outcome.ACKNOWLEDGED and not sent.lost and (
@@ -52,7 +52,7 @@ class Checker:
                 self._problem("the broker has lost", sent.body, f"offset {sent.offset}")
 
     def check_warnings(self) -> None:
-        """What was told is true: there was a loss, and the count is that of the offsets."""
+        """Check that each reported loss occurred, with the right count."""
         for warned in self.warned:
             if warned.count is not None and warned.count != warned.last - warned.first + 1:
                 self._problem("a wrong count", warned.line)
@@ -61,7 +61,7 @@ class Checker:
                 self._problem("a loss was told of that did not happen", warned.line)
 
     def check_loose(self, rows: list[Row]) -> None:
-        """The stream with failOnDataLoss=false has all, once, but for what is lost and told."""
+        """Check that the stream with failOnDataLoss=false has all messages but reported losses."""
         self._check_rows("loose", rows)
         have = Counter(row[4] for row in rows)
         self._need_content("loose", set(have), self.content)
@@ -95,7 +95,7 @@ class Checker:
 
     def check_strict(self, generations: Iterable[Generation],
                      rows: Mapping[int, list[Row]]) -> None:
-        """Each run with failOnDataLoss=true has all up to a place, and ends for a loss only."""
+        """Check that each run with failOnDataLoss=true is complete and ends only for a loss."""
         for generation in generations:
             found = rows[generation.number]
             name = f"strict {generation.number}"
@@ -111,7 +111,7 @@ class Checker:
                 self._need_content(name, {row[4] for row in found}, self.content)
 
     def check_batch(self, batch: Batch) -> None:
-        """A batch has what its ranges have, or says that it is lost."""
+        """Check that a batch has the messages of its ranges, or reports their loss."""
         losses = [loss for loss in self.ledger.losses if loss.place in batch.ranges
                   and batch.begin_s - _AFTER_SECONDS <= loss.time_s <= batch.end_s]
         name = f"batch {batch.number}"
@@ -151,7 +151,7 @@ class Checker:
         self.problems.append(": ".join((what, *parts)))
 
     def _check_rows(self, name: str, rows: list[Row]) -> None:
-        """All were sent to where they are said to come from, and none is there twice."""
+        """Check that all rows were sent to their queues, and none occurs twice."""
         for body, count in Counter(row[4] for row in rows).items():
             if count > 1:
                 self._problem(f"{name} has {count} times", body)
@@ -170,7 +170,7 @@ class Checker:
                     self._problem(f"{name} lacks what the broker has", f"{place}, {offset}: {body}")
 
     def _need_acknowledged(self, name: str, have: set[str], places: set[Place]) -> None:
-        """What is missing is lost, and was told if the reader could know."""
+        """Check that a missing message is lost, and was reported if the reader could know it."""
         # The time at which the first message of each life that was read was sent.
         known: dict[tuple[Place, int], float] = {}
         for sent in self.ledger.all():
@@ -194,8 +194,7 @@ class Checker:
                               f"offset {sent.offset}, {sent.lost}")
 
     def _check_tail(self, name: str, sent: Sent, have: set[str]) -> None:
-        """A message that a reader could not know of: none of the lost ones of its queue was read.
-        """
+        """Check that the reader could not know a lost message: it read none of its queue."""
         if sent.lost == "tail" and any(
                 other.body in have for other in self.ledger.all()
                 if other.place == sent.place and other.lost == "tail"
@@ -211,7 +210,7 @@ class Checker:
                    and warned.first <= sent.offset <= warned.last for warned in self.warned)
 
     def _check_skipped(self, warned: Warned, have: set[str]) -> None:
-        """What was told to be skipped was not read."""
+        """Check that messages that were reported as skipped were not read."""
         for sent in self.ledger.all():
             if sent.place == warned.place and sent.lost and sent.lost_s <= warned.time_s and (
                     warned.first <= sent.offset <= warned.last) and sent.body in have and (
@@ -219,7 +218,9 @@ class Checker:
                 self.counts["told to be skipped, and read by another query"] += 1
 
     def _check_holes(self, name: str, rows: list[Row]) -> None:
-        """Nothing acknowledged is missing between the first and the last row of a queue."""
+        """Check that no acknowledged message is missing between the first and the last row of a
+        queue.
+        """
         have = {row[4] for row in rows}
         read: dict[Place, list[Sent]] = defaultdict(list)
         for body in have:

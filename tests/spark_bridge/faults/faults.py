@@ -1,4 +1,4 @@
-"""The faults, by kind: each is done at a random moment, and noted where it may cost messages.
+"""The faults by kind: each occurs at a random time, and is recorded if it may lose messages.
 
 Two threads do them, one to each broker name, so that faults of different brokers come together.
 """
@@ -54,7 +54,7 @@ _FILLER_SIZE, _FILLERS = 20_000, 8
 
 
 class Faults:
-    """Does faults until it is told to stop.
+    """Causes faults until it is stopped.
 
     :param pause_s: the least and the most time between two faults of a thread.
     :param away_s: the least and the most time for which a server is away.
@@ -76,11 +76,11 @@ class Faults:
         self._stops = threading.Event()
 
     def kinds_of(self, broker_name: str) -> list[str]:
-        """The kinds that happen to a broker."""
+        """Return the kinds of faults that a broker can have."""
         return [kind for kind in _OF[broker_name] if kind in self._kinds]
 
     def run(self, seconds: float | None) -> None:
-        """Do faults: for some time, or each kind once."""
+        """Cause faults for some time, or each kind once."""
         threads = [threading.Thread(target=self._lane, args=(name, seconds), daemon=True)
                    for name in _OF]
         for thread in threads:
@@ -122,7 +122,7 @@ class Faults:
               f"{time.time() - begin:.1f} s", flush=True)
 
     def _away(self, chance: random.Random) -> None:
-        """The time for which a server is away; nothing is waited for."""
+        """Return the time for which a server is down."""
         self._stops.wait(chance.uniform(*self._away_s))
 
     # --- brokers
@@ -197,7 +197,7 @@ class Faults:
                                            force=False, dry=False)))
 
     def _patiently(self, what: str, work: Callable[[], bool]) -> None:
-        """Do something again until it is done."""
+        """Repeat an action until it succeeds."""
         errors: list[str] = []
 
         def is_done() -> bool:

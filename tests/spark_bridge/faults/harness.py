@@ -30,7 +30,7 @@ _SHOWN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does.
+    """The plan of a run.
 
     :param seconds: how long there are faults; None: each kind once.
     :param python: the interpreter of an environment with PySpark.
@@ -76,7 +76,7 @@ class Verdict:
 
 @dataclass
 class Record:
-    """What a run leaves: the checker needs it, and the outputs of the streams."""
+    """The record of a run, which the checker needs, with the outputs of the streams."""
 
     ledger: Ledger
     content: dict[Place, list[tuple[int, str]]]
@@ -118,7 +118,7 @@ def _wait_for_rows(plan: Plan, world: World, queries: Queries) -> None:
 
 
 def _do_faults(plan: Plan, world: World, queries: Queries) -> Faults:
-    """Do the faults, while batches are read."""
+    """Cause the faults while batches are read."""
     faults = Faults(world, queries, plan.seed, plan.kinds, pause_s=plan.pause_s,
                     away_s=plan.away_s, gone_s=plan.check_s + plan.trigger_s + 2)
     over = threading.Event()
@@ -138,7 +138,7 @@ def _do_faults(plan: Plan, world: World, queries: Queries) -> Faults:
 
 
 def _record(plan: Plan, world: World, queries: Queries, faults: Faults) -> Record:
-    """Stop the producers, let the streams come to the end, and note what there is."""
+    """Stop the producers, let the streams reach the end, and record all data."""
     for sender in world.senders.values():
         sender.stop()
     content = {place: [(offset, body) for offset, body, _ in world.content(place)]
@@ -156,7 +156,7 @@ def _record(plan: Plan, world: World, queries: Queries, faults: Faults) -> Recor
 
 
 def judge(record: Record) -> Verdict:
-    """Compare what the sinks have with what was acknowledged; the outputs are read."""
+    """Compare the sinks with the acknowledged messages."""
     ledger = record.ledger
     checker = Checker(ledger, record.content, record.told.warned, record.nameless)
     checker.check_brokers()
@@ -185,7 +185,7 @@ def judge(record: Record) -> Verdict:
 
 def _wait_for_end(plan: Plan, world: World, queries: Queries,
                   content: dict[Place, list[tuple[int, str]]]) -> list[tuple[str, str]]:
-    """Wait until the streams have what the queues have; :returns: marks and bodies of the copy."""
+    """Wait until the streams have all messages; :returns: the marks and bodies of the copy."""
     wanted = {body for rows in content.values() for _, body in rows}
     to_copy = {body for place, rows in content.items() if place[0] == "steady"
                for _, body in rows}

@@ -1,4 +1,4 @@
-"""A driver of Spark that runs queries and batches as it is told, for the fault harness.
+"""A driver of Spark that runs queries and batches for the fault harness.
 
     python job.py CONFIG
 
@@ -58,18 +58,18 @@ class Driver:
         return builder.getOrCreate()
 
     def say(self, **event: Any) -> None:
-        """Tell the harness something."""
+        """Send a text to the harness."""
         with self._lock:
             print("@@" + json.dumps(event), flush=True)
 
     def read_commands(self) -> None:
-        """Take commands until the harness is gone, and end then."""
+        """Read commands until the harness ends, and then end as well."""
         for line in sys.stdin:
             self.commands.put(json.loads(line))
         os._exit(0)
 
     def run(self) -> None:
-        """Do what is asked for, and look after the queries; never returns."""
+        """Execute commands and watch the queries; never returns."""
         threading.Thread(target=self.read_commands, daemon=True).start()
         batches: queue.Queue[dict[str, Any]] = queue.Queue()
         threading.Thread(target=self._batches, args=(batches,), daemon=True).start()
@@ -108,7 +108,7 @@ class Driver:
         self.queries[command["query"]] = query, command, tries
 
     def look(self) -> None:
-        """Tell which queries have begun or ended."""
+        """Report the queries that have begun or ended."""
         for name, (query, command, tries) in list(self.queries.items()):
             if query.isActive:
                 if name not in self.begun and query.lastProgress:

@@ -1,4 +1,4 @@
-"""What was sent, what brokers acknowledged, and what they lost for good.
+"""The sent messages, the acknowledged ones, and those that brokers lost for good.
 
 A body is sent once, whatever becomes of it, so that a row that comes twice is the reader's. A queue
 has a new *life* when its topic is made again: its messages are others, though their offsets are the
@@ -21,7 +21,7 @@ Place = tuple[str, str, int]
 
 
 class Outcome(Enum):
-    """The answer to a send."""
+    """The result of a send."""
 
     #: It is stored as safely as the broker's settings promise.
     ACKNOWLEDGED = "acknowledged"
@@ -33,7 +33,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Sent:
-    """A message that was sent."""
+    """A sent message."""
 
     body: str
     place: Place
@@ -60,7 +60,7 @@ class Loss:
 
 @dataclass
 class Ledger:
-    """All messages; threads may use it at the same time."""
+    """All messages, for several threads."""
 
     sent: dict[str, Sent] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
@@ -89,13 +89,13 @@ class Ledger:
             sent.outcome, sent.offset, sent.end_s = outcome, offset, time.time()
 
     def all(self) -> list[Sent]:
-        """All messages, in the order in which their sends began."""
+        """Return all messages in the order in which their sends began."""
         with self._lock:
             return list(self.sent.values())
 
     def lose(self, kind: str, places: Iterable[Place], is_lost: Callable[[Sent], bool],
              since_s: float) -> None:
-        """Note that messages of queues are gone.
+        """Record that messages of queues are lost.
 
         :param since_s: since when, at the earliest.
         """
@@ -107,7 +107,7 @@ class Ledger:
                     each.lost, each.lost_s = kind, since_s
 
     def new_life(self, places: Iterable[Place]) -> None:
-        """Note that the next messages of queues are others, with the offsets of those before."""
+        """Record that the next messages of queues are new ones with the offsets of earlier ones."""
         with self._lock:
             for place in places:
                 self._lives[place] += 1

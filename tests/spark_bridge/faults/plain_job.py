@@ -1,4 +1,4 @@
-"""The driver of the fault harness without Spark: it asks the source what Spark asks it.
+"""The driver of the fault harness without Spark: it calls the source as Spark does.
 
 It takes the same commands as ``job.py`` and tells the same, and writes the same files, so that the
 harness cannot tell the two apart. One thread runs each stream, and no JVM is started: hundreds of
@@ -30,7 +30,7 @@ COLUMNS = ("topic", "brokerName", "queueId", "queueOffset", "body")
 
 
 class Context:
-    """What a task knows of itself."""
+    """The context of a task."""
 
     current = threading.local()
 
@@ -51,7 +51,7 @@ class Context:
 
 
 def copied(thing: Any) -> Any:
-    """A copy, as tasks get it."""
+    """Return a copy, as tasks get it."""
     return pickle.loads(pickle.dumps(thing))
 
 
@@ -64,7 +64,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 class Stream(threading.Thread):
-    """One stream: plans micro-batches, writes them down, and does them, in Spark's order."""
+    """One stream: it plans, records and executes micro-batches in Spark's order."""
 
     def __init__(self, driver: Driver, command: dict[str, Any]) -> None:
         super().__init__(daemon=True)
@@ -101,7 +101,7 @@ class Stream(threading.Thread):
             self.driver.say(event="ended", query=name, error=f"{type(error).__name__}: {error}")
 
     def _resumed(self) -> tuple[int, Any]:
-        """The next number of a micro-batch, and where it begins."""
+        """Return the number of the next micro-batch and its beginning."""
         offsets = self._numbers("offsets")
         if not offsets:
             self.reader.initialOffset()
@@ -116,7 +116,7 @@ class Stream(threading.Thread):
         return last + 1, end
 
     def _do(self, number: int, start: Any, end: Any) -> None:
-        """Do a micro-batch, again perhaps."""
+        """Execute a micro-batch, perhaps again."""
         parts = copied(self.reader.partitions(start, end))
         if self.writer is None:
             self._to_parquet(number, [batch for part in parts for batch in self._read_part(part)])
@@ -163,7 +163,7 @@ class Stream(threading.Thread):
 
 
 class Driver:
-    """The process."""
+    """The process of the driver."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -171,18 +171,18 @@ class Driver:
         self._batches: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def options(self, given: dict[str, str]) -> dict[str, str]:
-        """Options as Spark hands them over."""
+        """Return options as Spark passes them."""
         return {name.lower(): value for name, value in {
             "nameServer": self.config["nameServer"], "bodyFormat": "string", **given}.items()
             if name != "bodyFormat" or "topic" not in given}
 
     def say(self, **event: Any) -> None:
-        """Tell the harness something."""
+        """Send a text to the harness."""
         with self._lock:
             print("@@" + json.dumps(event), flush=True)
 
     def run(self) -> None:
-        """Do what is asked for, until the input ends."""
+        """Execute commands until the input ends."""
         threading.Thread(target=self._read_batches, daemon=True).start()
         self.say(event="ready")
         for line in sys.stdin:

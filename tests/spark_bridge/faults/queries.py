@@ -1,4 +1,4 @@
-"""The queries of the fault harness: a driver that can be killed, and what it said and wrote.
+"""The queries of the fault harness: a driver that can be killed, and its output.
 
 Of the streams, ``loose`` reads all topics into Parquet with ``failOnDataLoss=false``, ``strict``
 does so with ``true`` and is begun again when it ends for a loss, and ``copy`` writes one topic into
@@ -46,7 +46,7 @@ _QUEUE: Final = re.compile(_PLACE)
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A loss that the bridge told of.
+    """A loss that the bridge reported.
 
     :param first: the first offset that is skipped.
     :param last: the last one.
@@ -62,7 +62,7 @@ class Warned:
 
 
 def losses_of(line: str, time_s: float) -> Warned | None:
-    """What a line of the log tells of a loss; None: nothing."""
+    """Return the loss that a line of the log reports, or None."""
     found = _SKIPPED.search(line)
     if found is not None:
         return Warned((found[1], found[2], int(found[3])), int(found[5]), int(found[6]),
@@ -94,7 +94,7 @@ class Generation:
 
 @dataclass
 class Batch:
-    """A batch that was asked for.
+    """A requested batch.
 
     :param ranges: the first offset and the one after the last of each queue.
     """
@@ -110,7 +110,7 @@ class Batch:
 
 @dataclass
 class Told:
-    """What drivers have told."""
+    """The output of all drivers."""
 
     warned: list[Warned] = field(default_factory=list)
     waits: int = 0
@@ -258,7 +258,7 @@ class Queries:
         return known[-1]
 
     def _begin(self, generation: Generation) -> None:
-        """Have the driver start a stream."""
+        """Let the driver start a stream."""
         read = {**self._options, "startingOffsets": "earliest"}
         topics = sorted({topic for each in TOPICS.values() for topic in each})
         if generation.query == "strict":
@@ -275,7 +275,7 @@ class Queries:
         self._tell(**command)
 
     def _ended(self, name: str, error: str) -> None:
-        """A stream has ended: only a loss is a reason."""
+        """Record that a stream has ended; only a loss is a valid reason."""
         with self._lock:
             self.begun.discard(name)
             generation = self.generations[name][-1]

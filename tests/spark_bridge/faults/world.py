@@ -109,7 +109,7 @@ class World:
         return self.group.namesrv.address
 
     def master(self, broker_name: str) -> OurReplica:
-        """The broker of a name that takes messages."""
+        """Return the broker with a name that accepts messages."""
         return self.solo if broker_name == SOLO else self.pair[0]
 
     def places(self, broker_name: str, topic: str = "") -> list[Place]:
@@ -148,7 +148,7 @@ class World:
             assert not reply.code, reply.remark
 
     def bounds(self, places: list[Place]) -> dict[Place, tuple[int, int]]:
-        """The first and the next offset of queues, as their masters say."""
+        """Return the first and the next offset of queues at their masters."""
         found = {}
         for place in places:
             # A name server may be away.
@@ -174,7 +174,7 @@ class World:
     # --- pairs
 
     def wait_for_slave(self) -> None:
-        """Wait until the slave of the pair has what its master has."""
+        """Wait until the slave of the pair has all messages of its master."""
         def is_in_sync() -> bool:
             try:
                 return slaves_of(self.pair[0].address).in_sync_slave_nums > 0
