@@ -1,7 +1,4 @@
-"""Our codecs on what Apache's clients and servers wrote: tests/golden/frames and store-edges.
-
-README.md in this folder says where each file comes from.
-"""
+"""Our codecs with data of Apache's clients and servers: tests/golden/frames and store-edges."""
 
 from __future__ import annotations
 
@@ -45,16 +42,16 @@ def rows(part: str) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 
 def decode(data: bytes) -> RemotingCommand:
-    """The only command of a capture."""
+    """Return the only command of a capture."""
     (frame,) = FrameDecoder().feed(data)
     return decode_command(frame)
 
 
 class IndexTests(SynchronousTestCase):
-    """The list of captures and the folder say the same."""
+    """The list of captures agrees with the folder."""
 
     def test_every_file_is_listed(self) -> None:
-        """No file lies about that its index does not explain, and none is missing."""
+        """Each file of the folder is in the index, and none is missing."""
         for part in ("frames", "store-edges", "store-batch", "extension", "filter", "metrics",
                      "mqadmin", "mqadmin-options", "trace", "client", "replication",
                      "dledger", "dledger-frames"):
@@ -69,7 +66,7 @@ class FrameTests(SynchronousTestCase):
     """Every captured frame, requests of four clients and replies of Apache's servers."""
 
     def test_frames_come_whole_from_single_bytes(self) -> None:
-        """However the bytes arrive, one frame comes out with the last of them."""
+        """However the bytes arrive, one frame is complete with the last of them."""
         for row, data in rows("frames"):
             decoder = FrameDecoder()
             early = [decoder.feed(data[at:at + 1]) for at in range(len(data) - 1)]
@@ -77,7 +74,7 @@ class FrameTests(SynchronousTestCase):
             self.assertEqual(len(decoder.feed(data[-1:])), 1, msg=row["file"])
 
     def test_headers_fit_their_classes(self) -> None:
-        """Each request reads as its code's request header, each good reply as the reply's."""
+        """Each request has the header of its code, and each successful reply that of the reply."""
         for row, data in rows("frames"):
             command = decode(data)
             is_request = row["file"].endswith(".request.bin")
@@ -138,7 +135,7 @@ class FrameTests(SynchronousTestCase):
 
 
 def record_of(message: StoredMessage) -> MessageRecord:
-    """What has to be encoded to get a stored message's record again."""
+    """Return the input of the encoder that gives the record of a stored message."""
     record = MessageRecord(
         message.topic, message.queue_id, message.body, message.properties, message.born_timestamp,
         message.born_host, message.store_host, [], flag=message.flag, sys_flag=message.sys_flag,
@@ -157,7 +154,7 @@ class ExtensionTests(SynchronousTestCase):
         self.files = {row["file"]: data for row, data in rows("extension")}
 
     def units(self, topic: str) -> list[ExtensionUnit]:
-        """The units the entries of a queue point at."""
+        """Return the units to which the entries of a queue refer."""
         found = []
         for _, _, code in ENTRY.iter_unpack(self.files[f"{topic}/queue.bin"]):
             self.assertTrue(is_address(code))
@@ -170,7 +167,7 @@ class ExtensionTests(SynchronousTestCase):
         return found
 
     def test_each_unit_has_its_messages_tag_time_and_bit(self) -> None:
-        """Each has its message's tag, its time, and whether the group wants it."""
+        """Each has the tag and the time of its message, and the bit of the group."""
         units = self.units("GoldenExtension")
         self.assertEqual([unit.tags_code for unit in units],
                          [java_string_hash(f"Tag{number % 3}") for number in range(32)])
@@ -188,13 +185,13 @@ class ExtensionTests(SynchronousTestCase):
         self.assertEqual(first[30 * 34:], FILE_END + bytes(2))
 
     def test_our_answer_to_321_equals_the_capture(self) -> None:
-        """What 321 says of an entry is what we say of it."""
+        """The entries have the same descriptions."""
         body = QueryConsumeQueueResponseBody.decode(self.files["answer-321.json"])
         entries = ENTRY.iter_unpack(self.files["GoldenExtension/queue.bin"])
         units = self.units("GoldenExtension")
 
         class Wants:
-            """The group's filter, as its bitmap says."""
+            """The filter of the group, as the bitmap has it."""
 
             def match_queue_entry(self, tags_code: int, store_time: int | None = None,
                                   bitmap: bytes | None = None) -> bool:
@@ -209,7 +206,7 @@ class ExtensionTests(SynchronousTestCase):
 
 
 class StoreEdgeTests(SynchronousTestCase):
-    """Corners of the store's formats."""
+    """Special cases of the formats of a store."""
 
     def setUp(self) -> None:
         """Read every file of the part."""
@@ -226,7 +223,7 @@ class StoreEdgeTests(SynchronousTestCase):
         self.assertNotEqual(check_record(data), CHECK_FILE_END)
 
     def test_entries_whose_messages_are_gone_are_filler(self) -> None:
-        """Entries whose messages are gone are filler; after them come real ones."""
+        """Entries of deleted messages are fillers; real ones follow them."""
         _, data = self.files["queue-with-filler.bin"]
         units = [data[at:at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
         fillers = [unit == FILLER for unit in units]
@@ -257,7 +254,7 @@ class StoreEdgeTests(SynchronousTestCase):
 
     @staticmethod
     def chain(items: bytes, item: int) -> int:
-        """How many items hang on a slot."""
+        """Return the number of items in the chain of a slot."""
         count = 0
         while item:
             count += 1
@@ -275,7 +272,7 @@ class StoreEdgeTests(SynchronousTestCase):
         self.assertGreater(checkpoint.logics_msg_timestamp, 0)
 
     def test_configuration_files(self) -> None:
-        """The dialect's reader takes every file; offsets have numbers for keys."""
+        """Every file is read; the offsets have numbers as keys."""
         names = [name for name in self.files if name.startswith("config/")]
         self.assertGreater(len(names), 6)
         for name in names:
@@ -287,7 +284,7 @@ class StoreEdgeTests(SynchronousTestCase):
 
 
 class PropertyTests(SynchronousTestCase):
-    """What clients put into messages."""
+    """The properties that clients set."""
 
     def test_unicode_properties(self) -> None:
         """The Java client's property outside ASCII arrives in both encodings of the header."""

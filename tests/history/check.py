@@ -45,7 +45,7 @@ class Anomaly(NamedTuple):
 
 
 def check_history(history: History) -> list[Anomaly]:
-    """All anomalies of a history, by rule; an empty list for a history that is possible."""
+    """Return all anomalies of a history, by rule; a possible history has none."""
     found: list[Anomaly] = []
     for rule in (_lost_writes, _two_values, _copies, _dirty_reads, _real_time, _runs, _leader_ends,
                  _sessions, _derivations, _consumption, _availability):
@@ -93,7 +93,7 @@ def _two_values(history: History) -> Iterator[Anomaly]:
 
 
 def _copies(history: History) -> Iterator[Anomaly]:
-    """Rules H3 and H5."""
+    """Check the rules H3 and H5."""
     attempts = _attempts(history)
     derived = {each.body for each in history.derivations}
     shown = {body for read in history.reads for _, body in read.bodies}
@@ -130,7 +130,7 @@ def _dirty_reads(history: History) -> Iterator[Anomaly]:
 
 
 def _stored(history: History) -> list[tuple[Send, int, int]]:
-    """The sends whose place is known, with place and offset: by an answer, or by a final log."""
+    """Return the sends whose place is known from an answer or a final log, with offset."""
     attempts = _attempts(history)
     log = max(history.logs.values(), key=lambda log: len(log.entries), default=FinalLog(()))
     copies: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -181,7 +181,7 @@ def _runs(history: History) -> Iterator[Anomaly]:
 
 
 def _leader_ends(history: History) -> Iterator[Anomaly]:
-    """The second half of rule H7. A leader of a lower term may not know that it was deposed."""
+    """Check the second half of rule H7."""
     reads = sorted((read for read in history.reads if read.leads), key=lambda read: read.begin)
     ended = sorted(reads, key=lambda read: read.end)
     next_ended = 0

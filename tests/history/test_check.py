@@ -1,4 +1,4 @@
-"""The check of histories: bad ones are found by their rule, good ones that look bad are not."""
+"""The check of histories: bad ones are found by their rules, and unusual good ones pass."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _STEP_MS: Final = 10
 
 
 def entry(body: str, place: int, **changes: object) -> Entry:
-    """An entry of a final log."""
+    """Return an entry of a final log."""
     return replace(Entry(place, _QUEUES.get(body, "q"), _OFFSETS.get(body, place), body,
                          place * _STEP_MS), **changes)  # type: ignore[arg-type]
 
 
 def send(body: str, **changes: object) -> Send:
-    """An acknowledged send of the good history."""
+    """Return an acknowledged send of the good history."""
     place = "abcdef".find(body)
     return replace(Send("p", "n0", _QUEUES.get(body, "q"), body, place * _STEP_MS,
                         place * _STEP_MS + 5, Outcome.OK, place, _OFFSETS.get(body, place)),
@@ -43,20 +43,20 @@ def send(body: str, **changes: object) -> Send:
 
 
 def read(bodies: str, first: int = 0, **changes: object) -> Read:
-    """A read of queue "q" after all sends."""
+    """Return a read of queue "q" after all sends."""
     run = tuple((first + index, body) for index, body in enumerate(bodies))
     return replace(Read("c", "n0", "q", 100, 101, first, run, 0, 4),
                    **changes)  # type: ignore[arg-type]
 
 
 def logs(bodies: str = "abcdef") -> dict[str, FinalLog]:
-    """The logs of three nodes."""
+    """Return the logs of three nodes."""
     log = FinalLog(tuple(entry(body, place) for place, body in enumerate(bodies)))
     return {"n0": log, "n1": log, "n2": log}
 
 
 def good() -> History:
-    """A history without an anomaly."""
+    """Return a history without an anomaly."""
     return History([send(body) for body in "abcdef"], [read("acdf")], logs=logs())
 
 
@@ -232,7 +232,7 @@ class HistoryTests(SynchronousTestCase):
     """``check_history``."""
 
     def test_each_bad_history_is_found_by_its_rules(self) -> None:
-        """Each has the anomalies of its rules, and no other rule finds anything."""
+        """It has the anomalies of these rules, and of no other rule."""
         for name, (change, rules) in BAD.items():
             history = good()
             change(history)

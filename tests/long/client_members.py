@@ -1,4 +1,4 @@
-"""Members of a group of ours that restart, join and are killed under load.
+"""Members of our group that restart, join and are killed under load.
 
     python -m tests.long.client_members restarts [--count 30] [--client ours]
     python -m tests.long.client_members joins [--count 20] [--client ours]

@@ -1,4 +1,4 @@
-"""A consumer that is slow, and has a large backlog: how much memory it takes.
+"""The memory of a slow consumer with a large backlog.
 
     python -m tests.long.client_memory [--messages 1000000] [--queues 256] [--seconds 120]
 
@@ -45,7 +45,7 @@ class Pulls:
         self.count = 0
 
     def before_request(self, address: str, code: int, body: bytes) -> None:
-        """A request goes out."""
+        """Count a pull before it is sent."""
         self.count += code == RequestCode.PULL_MESSAGE
 
     def __getattr__(self, name: str) -> Any:
@@ -56,7 +56,7 @@ class Pulls:
 
 
 def rss_mib() -> float:
-    """The memory of this process."""
+    """Return the memory of this process."""
     text = Path("/proc/self/status").read_text()
     return int(next(line.split()[1] for line in text.splitlines()
                     if line.startswith("VmRSS"))) / 1024
@@ -101,7 +101,7 @@ def fill(namesrv: str, messages: int) -> None:
 
 
 def faults(found: Sample, pulls: float, queues: int) -> list[str]:
-    """The bounds that are broken.
+    """Return the limits that were exceeded.
 
     :param pulls: in the last second.
     """

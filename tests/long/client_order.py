@@ -1,4 +1,4 @@
-"""Messages of two brokers, handled in order and out of it, by each style of the client.
+"""Messages of two brokers, handled in order and without order, by each style of the client.
 
     python -m tests.long.client_order [--messages 100000] [--styles blocking,aio,tx]
 
@@ -43,7 +43,7 @@ STYLES: Final = ("blocking", "aio", "tx")
 
 
 class Handled:
-    """The messages that one consumer was given.
+    """The messages that one consumer got.
 
     :param count: of the messages that there are.
     """

@@ -1,4 +1,5 @@
-"""A producer whose broker stops reading for a while: what is under way is bounded, all arrives.
+"""A producer whose broker stops reading for a while: messages in flight are limited, and all
+arrive.
 
     python -m tests.long.client_pressure [--messages 1000000] [--size 100] [--pauses 5]
 
@@ -65,7 +66,7 @@ class Pressure:
                 self.growth_mib = max(self.growth_mib, rss_mib() - self._begin_mib)
 
     def run(self) -> None:
-        """Send all, and count what is stored."""
+        """Send all messages, and count the stored ones."""
         with Client(self._servers.namesrv, timeout_s=PATIENCE_S) as client, Producer(
                 client=client, compress_over=0, timeout_s=PATIENCE_S) as producer:
             producer.send(TOPIC, self._body)
@@ -93,7 +94,7 @@ class Pressure:
         thread.join()
 
     def faults(self) -> list[str]:
-        """All that is over its bound, or missing."""
+        """Return what exceeds its limit, or is missing."""
         growth_max = max(GROWTH_MIB, BESIDE_MIB + 2 * (self.bytes_max >> 20))
         found = [f"{name}: {value}, at most {most}" for name, value, most in (
             ("messages under way", self.count_max, COUNT_MAX),

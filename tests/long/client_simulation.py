@@ -28,7 +28,7 @@ LINE_SEEDS = 500
 
 
 def run_seed(seed: int) -> tuple[str | None, int, int]:
-    """Run a seed; :returns: the text of what it found, messages handled, and repeats."""
+    """Run a seed; :returns: the text of its fault, the messages handled, and the repetitions."""
     simulation = ClientSimulation(seed)
     try:
         simulation.run()

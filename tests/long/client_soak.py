@@ -42,7 +42,7 @@ Sample = dict[str, float]
 
 
 class Soak:
-    """The load, and what was noted.
+    """The load, and the recorded figures.
 
     :param hours: how long it lasts.
     :param rate: messages a second.
@@ -63,7 +63,7 @@ class Soak:
         self._lock = threading.Lock()
 
     def consumed(self, message: Any) -> None:
-        """Take a message off the missing ones."""
+        """Remove a message from the missing ones."""
         place, bit = divmod(int(message.body.split(b" ")[0]), 8)
         with self._lock:
             if self.missing[place] >> bit & 1:
@@ -74,11 +74,11 @@ class Soak:
 
     @property
     def behind(self) -> int:
-        """How many messages were sent and not consumed yet."""
+        """Return how many messages were sent and not consumed yet."""
         return self.sent - self.consumed_count
 
     def note(self, client: Client) -> None:
-        """Note the figures of now."""
+        """Record the current figures."""
         found: Sample = {"rss_mib": rss_mib(), "objects": sys.getallocatedblocks(),
                          **client._loop.call_in_loop(client._core.engine.debug_counts),
                          "threads": threading.active_count(), "behind": self.behind}
@@ -97,7 +97,7 @@ class Soak:
 
     @staticmethod
     def _begin(producer: Producer, body: bytes) -> Any:
-        """Begin a send; without room, which a starved machine may not give in time, ask again."""
+        """Begin a send; repeat it if a busy machine has no room in time."""
         while True:
             try:
                 return producer.send_soon(TOPIC, body)
@@ -124,7 +124,7 @@ class Soak:
                 deadline, before = time.monotonic() + END_SECONDS, self.consumed_count
 
     def run(self) -> list[str]:
-        """Run it; :returns: what grew or is missing."""
+        """Run the load; :returns: the figures that grew, and missing messages."""
         with (Client(self.namesrv) as client, Producer(client=client, timeout_s=10) as producer,
               Consumer(client=client, group="client_soak", topics=TOPIC,
                        start="first") as consumer):

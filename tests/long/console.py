@@ -136,7 +136,7 @@ def times_of(
 
 
 def measure(cluster: Cluster, loads: int, limit_s: float, *, hung: str = "") -> list[str]:
-    """Load all pages; :returns: what is not as it should be.
+    """Load all pages; :returns: the faults.
 
     :param hung: the name of the broker that hangs, or an empty text.
     """

@@ -69,7 +69,7 @@ def half(seed: int, first: int, requests: int) -> Iterator[str]:
 
 
 def start_half(plain: bool, arguments: argparse.Namespace) -> subprocess.Popen[str]:
-    """A process for one half."""
+    """Return a process for one half."""
     command = [sys.executable, "-m", "tests.long.differential",
                "--half", "plain" if plain else "compiled", "--seed", str(arguments.seed),
                "--first", str(arguments.first), "--requests", str(arguments.requests)]

@@ -46,7 +46,7 @@ _OPAQUES: Final = range(-2**31, 2**31)
 
 
 def requests_of(chance: random.Random, box: KernelBox) -> Iterator[bytes]:
-    """Frames without an end; topics and groups are made first.
+    """Generate frames without end; topics and groups are created first.
 
     :param box: told for the clock, by which messages are born and timed.
     """
@@ -85,7 +85,7 @@ def _beginning(chance: random.Random) -> Iterator[bytes]:
 
 
 def _properties(chance: random.Random, now_ms: int) -> str:
-    """Properties of a message, as they are sent."""
+    """Return the properties of a message, as they are sent."""
     number = chance.randrange(10**6)
     pairs = {"KEYS": f"key{number % 40}", "UNIQ_KEY": f"7F0000010BAB18B4AAC2{number:012d}",
              "WAIT": chance.choice(("true", "false")), "TAGS": f"tag{number % 4}"}
@@ -149,7 +149,7 @@ def _batch(chance: random.Random, now_ms: int) -> bytes:
 
 
 def _pick(chance: random.Random, name: str, kind: object = str) -> str:
-    """A text for a field."""
+    """Return a text for a field."""
     pool = _POOLS.get(name)
     if pool is not None:
         return str(chance.choice(pool))

@@ -1,4 +1,4 @@
-"""One store of the differential run: requests go in, digests come out."""
+"""One store of the differential run: it gets requests, and returns digests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class Round:
                      for task in self.box.kernel.periodic_tasks]
 
     def read(self, frames: Sequence[bytes]) -> None:
-        """Some frames come, and time passes: on one connection, cut somewhere, or each on one."""
+        """Deliver some frames and let time pass: on one connection, cut somewhere,
+        or each on one.
+        """
         if self._chance.random() < 0.3:
             for frame in frames:
                 self._feed(self._chance.randrange(len(self._peers)), frame)
@@ -66,7 +68,7 @@ class Round:
             self._take_from(peer)
 
     def _feed(self, number: int, data: bytes) -> None:
-        """Bytes come on a connection; another takes its place when it ends."""
+        """Deliver bytes on a connection, which is replaced when it ends."""
         peer, decoder = self._peers[number]
         found = decoder.feed(data)
         if found:
@@ -78,7 +80,7 @@ class Round:
             self._peers[number] = self._connect()
 
     def _run(self, peer: Peer, frames: Sequence[Frame]) -> None:
-        """Run what came on a connection, or keep it to be run with what comes on others."""
+        """Run the frames of a connection, or keep them for a joined batch."""
         dispatcher = self.box.kernel.dispatcher
         head = dispatcher.read_head(peer, frames, self.box.now_ms)
         code = dispatcher.joined_code(head, len(frames))
@@ -93,7 +95,7 @@ class Round:
             self._run_joined()
 
     def _run_joined(self) -> None:
-        """Run what several connections sent as one batch."""
+        """Run the frames of several connections as one batch."""
         runs, self._joined = [run for _, run in self._joined], []
         if runs:
             for replies in self.box.kernel.dispatcher.execute_together(runs):
@@ -106,7 +108,7 @@ class Round:
         return peer, FrameDecoder()
 
     def digest(self) -> str:
-        """Of all that was answered so far."""
+        """Return a digest of all responses so far."""
         return self._digest.hexdigest()
 
     def end(self) -> str:

@@ -1,4 +1,4 @@
-"""Pass a store of many messages to and fro between our broker and Apache's, and compare.
+"""Pass a store with many messages between our broker and Apache's several times, and compare.
 
     python -m tests.long.exchange [--messages 20000] [--versions 5.3.3,4.9.4] [--every 5] [--keep]
 
@@ -38,7 +38,7 @@ ORDERS: Final = (("apache", "ours") * 2, ("ours", "apache") * 2)
 def pass_on(
     folder: Path, version: str, order: tuple[str, ...], kill: bool, count: int, every: int
 ) -> int:
-    """One exchange; :returns: how many messages the store holds at its end.
+    """Make one exchange; :returns: the number of messages in the store at its end.
 
     :raises AssertionError: when a broker does not say what the one before did.
     """

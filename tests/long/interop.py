@@ -1,4 +1,4 @@
-"""The tests of tests/interop and tests/spark_bridge that take long: what `long_...` methods do.
+"""The long tests of tests/interop and tests/spark_bridge, whose names begin with `long_`.
 
 They show with an older client, with Apache's broker in our place, after a kill or on a cluster what
 tests beside them show in every run; they need Java and Maven as those do.
@@ -26,7 +26,7 @@ PACKAGES = (tests.interop, tests.spark_bridge)
 
 
 class LongLoader(TestLoader):
-    """Finds the methods that no other runner takes for tests."""
+    """Finds the methods that other runners do not take for tests."""
 
     methodPrefix = "long"
 

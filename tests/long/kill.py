@@ -1,4 +1,4 @@
-"""Kill a broker in mid-send, again and again over one store, and look for what it acknowledged.
+"""Kill a broker during sends, repeatedly over one store, and look for the acknowledged messages.
 
     python -m tests.long.kill [--kills 100] [--seconds 600] [--flush SYNC_FLUSH] [--seed 1]
         [--keep DIR]
@@ -82,12 +82,12 @@ class Producer(threading.Thread):
 
 
 def body_of(queue_id: int, number: int) -> bytes:
-    """The body of a message, which nobody can mistake for another or a part of it."""
+    """Return the body of a message, which is never a part of another one."""
     return b"%d %d %s end" % (queue_id, number, b"x" * (number * 37 % 700))
 
 
 class Check:
-    """What was sent and acknowledged over all kills, compared with what a broker has."""
+    """The messages that were sent and acknowledged over all kills, compared with a broker's."""
 
     def __init__(self) -> None:
         #: By queue: the number after the last that was sent, and offsets that were acknowledged.
@@ -134,7 +134,7 @@ class Check:
 
 
 def kill_often(folder: Path, kills: int, flush: str, seed: int, seconds: float = 600) -> Check:
-    """Start, send, kill; then look at what is there.
+    """Start, send and kill repeatedly; then check the messages.
 
     :param seconds: after which there are no more kills.
     """

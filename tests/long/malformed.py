@@ -51,7 +51,7 @@ def captures() -> list[bytes]:
 
 
 def mutated(frame: bytes, chance: random.Random) -> bytes:
-    """A frame that somebody really sent, with something wrong in it."""
+    """Return a captured frame with a fault in it."""
     data = bytearray(frame)
     kind = chance.randrange(7)
     if kind == 0:  # a few bytes, lengths left alone
@@ -80,7 +80,7 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
 
 
 def made_frames() -> st.SearchStrategy[bytes]:
-    """Frames of every code whose header has the right fields, one of them perhaps spoilt."""
+    """Return frames of every code with the right header fields, one of them perhaps spoilt."""
     def frame(code: int, fields: dict[str, str], spoilt: tuple[int, str] | None,
               serialize_type: int, flag: int, body: bytes) -> bytes:
         if spoilt is not None and fields:
@@ -105,7 +105,7 @@ def _json(text: str) -> str:
 
 
 class Attack:
-    """Sends bursts over connections of their own and counts what comes back."""
+    """Sends bursts over new connections and counts the responses."""
 
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
         self.addresses = addresses
@@ -114,7 +114,7 @@ class Attack:
         self.replies: collections.Counter[int] = collections.Counter()
 
     def burst(self, frames: Sequence[bytes]) -> None:
-        """Send frames on one connection until the server closes it, and read what it answers."""
+        """Send frames on one connection until the server closes it, and read the responses."""
         decoder = FrameDecoder()
         address = self.addresses[self.sent // BURST % len(self.addresses)]
         self.sent += len(frames)
@@ -130,7 +130,7 @@ class Attack:
 
 
 def bursts(number: int, seed_number: int) -> Iterator[list[bytes]]:
-    """Mutated captures, in bursts."""
+    """Return bursts of changed captures."""
     chance = random.Random(seed_number)
     frames = captures()
     for _ in range(max(number // BURST, 1)):

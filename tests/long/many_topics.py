@@ -1,4 +1,4 @@
-"""Start and stop a broker of many topics, also after a kill, and take the time of each.
+"""Start and stop a broker with many topics, also after a kill, and measure the times.
 
     python -m tests.long.many_topics [--topics 80000] [--start-seconds 20] [--stop-seconds 30]
         [--keep DIR]
@@ -49,7 +49,7 @@ def children_seconds() -> float:
 
 
 class Times:
-    """What took how long, and whether that is too long.
+    """The measured times, and those that are too long.
 
     :param say: told each.
     """
@@ -110,7 +110,7 @@ class ManyTopics:
         return len(refused)
 
     def check(self, messages: int) -> None:
-        """Each topic has so many messages."""
+        """Check the number of messages in each topic."""
         headers = ((RequestCode.GET_MAX_OFFSET,
                     GetMaxOffsetRequestHeader(topic=name, queue_id=0), b"") for name in self.names)
         offsets = [reply.header(GetMaxOffsetResponseHeader).offset
@@ -136,7 +136,7 @@ class ManyTopics:
                 yield client.reply(opaque)
 
     def run(self) -> list[str]:
-        """Do it all; :returns: what is wrong."""
+        """Run all steps; :returns: the faults."""
         try:
             self._servers.start()
             begin, before = time.monotonic(), cpu_seconds(self._servers.pid)

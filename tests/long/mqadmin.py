@@ -1,4 +1,4 @@
-"""Every command of mqadmin's groups, and of ``twistmq admin``, against our servers and Apache's.
+"""Every command of mqadmin and of ``twistmq admin``, with our servers and Apache's.
 
 Both clusters are brought into the same state. A command prints the same shape, or it is said why
 not; what differs otherwise is shown and makes the exit status 1. With --times each command that
@@ -51,7 +51,7 @@ REASONS = {"4.9.4": {
 
 @dataclass
 class Findings:
-    """What came of one cluster."""
+    """The results with one cluster."""
 
     #: By step: what mqadmin printed, and what ``twistmq admin`` did.
     mqadmin: dict[str, str]
@@ -110,7 +110,7 @@ def _find(
 def verdict(
     step: Step, apache: str, ours: str, version: str = _VERSION
 ) -> tuple[str, list[str]]:
-    """What to say of a step, and the lines that differ without a reason."""
+    """Return the result of a step, and the lines that differ without a known reason."""
     lines = differences(apache, ours)
     if not lines:
         return "same", []

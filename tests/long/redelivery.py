@@ -1,4 +1,4 @@
-"""Kill a broker among delayed messages and retries, again and again over one store, and count.
+"""Kill a broker with delayed messages and retries, repeatedly over one store, and count.
 
     python -m tests.long.redelivery [--kills 60] [--seed 1] [--keep DIR]
 
@@ -56,7 +56,7 @@ LIFE = 60
 
 
 def settings(save_ms: int = 300, delays_ms: Sequence[int] = DELAYS_MS) -> list[str]:
-    """:param save_ms: how often it is saved how far delivery has come."""
+    """:param save_ms: the period in which the progress of the delivery is saved."""
     levels = " ".join(f"{delay // 1000}s" for delay in delays_ms)
     return [f"messageDelayLevel={levels}", f"flushDelayOffsetInterval={save_ms}"]
 
@@ -79,7 +79,7 @@ class Waiting(NamedTuple):
 
 
 def read(client: RawClient, topic: str, queue_id: int = 0) -> list[StoredMessage]:
-    """All messages of a queue."""
+    """Return all messages of a queue."""
     found: list[StoredMessage] = []
     while messages := client.pull(topic, len(found), queue_id=queue_id):
         found += messages
@@ -96,7 +96,7 @@ def send_back(client: RawClient, message: StoredMessage) -> None:
 
 
 def delay_offsets(folder: Path) -> dict[int, int]:
-    """How far delivery is saved to have come, by level, of a broker that does not run."""
+    """Return the saved progress of the delivery by level, of a broker that does not run."""
     path = folder / "store" / "config" / "delayOffset.json"
     if not path.exists():
         return {}
@@ -105,7 +105,7 @@ def delay_offsets(folder: Path) -> dict[int, int]:
 
 @dataclass
 class Clients:
-    """What the clients know, over all kills."""
+    """The knowledge of the clients over all kills."""
 
     sent: int = 0
     #: What was acknowledged, as it has to come.
@@ -138,14 +138,14 @@ class Clients:
                 time.sleep(0.002)
 
     def consume(self, address: str) -> None:
-        """Fail with everything until the connection is lost."""
+        """Fail every message until the connection is lost."""
         with RawClient(address) as client:
             join(client)
             while self.consume_once(client) or True:
                 time.sleep(0.005)
 
     def consume_once(self, client: RawClient) -> int:
-        """Send back what there is; :returns: how much that was."""
+        """Send back all messages; :returns: their number."""
         count = 0
         for topic in self.offsets:
             for message in client.pull(topic, self.offsets[topic]):
@@ -159,7 +159,7 @@ class Clients:
         return count
 
     def run(self, address: str) -> list[threading.Thread]:
-        """Do both in threads, until the broker is gone."""
+        """Run both in threads, until the broker is killed."""
         def work(what: str) -> None:
             try:
                 getattr(self, what)(address)
@@ -177,7 +177,7 @@ class Clients:
 
 
 class Check:
-    """What is there in the end, compared with what the clients know.
+    """The final state, compared with the knowledge of the clients.
 
     :param saved: how far delivery was saved to have come at each kill, by level.
     """
@@ -225,7 +225,7 @@ class Check:
 
 
 def kill_often(folder: Path, kills: int, seed: int) -> Check:
-    """Start, work, kill; let the last broker finish, then look at what is there."""
+    """Start, work and kill; let the last broker finish, then check the messages."""
     chance = random.Random(seed)
     clients = Clients()
     saved: list[dict[int, int]] = []
@@ -265,7 +265,7 @@ def prepare(client: RawClient) -> None:
 
 
 def join(client: RawClient) -> None:
-    """What a consumer does before it pulls: its heartbeat makes the retry topic."""
+    """Register a consumer: its heartbeat creates the retry topic."""
     _succeed(client, RequestCode.HEART_BEAT, None, json.dumps({
         "clientID": "failing@1", "producerDataSet": [], "consumerDataSet": [{
             "groupName": GROUP, "consumeType": "CONSUME_PASSIVELY", "unitMode": False,

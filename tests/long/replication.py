@@ -1,4 +1,4 @@
-"""Master and slave in processes of their own, killed, restarted and strained again and again.
+"""A master and a slave in their own processes, killed, restarted and strained repeatedly.
 
     python -m tests.long.replication kill-slave [--pair A] [--times 50]
     python -m tests.long.replication kill-master [--pair A] [--times 50]
@@ -49,7 +49,7 @@ RATE_LEAST, COST_MOST = 0.98, 1.02
 
 
 def run(args: argparse.Namespace, folder: Path) -> tuple[str, list[str]]:
-    """Do what the command line asks for; :returns: a line of figures, and problems."""
+    """Run the command line; :returns: a line of figures, and problems."""
     if args.what in STRAINS:
         function, times = STRAINS[args.what]
         strain = function(folder, args.times or times)

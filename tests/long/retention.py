@@ -1,4 +1,4 @@
-"""Bring our broker and Apache's past each threshold of a full disk, and compare what they remove.
+"""Our broker and Apache's pass each threshold of a full disk; their removals are compared.
 
     python -m tests.long.retention
 
@@ -67,7 +67,7 @@ _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class State:
-    """What a broker has and says."""
+    """The state of a broker and its output."""
 
     files: int
     #: Number of the first commit-log file that is left.
@@ -81,7 +81,7 @@ class State:
 
 
 class Side:
-    """One broker on a disk of its own."""
+    """One broker on its own disk."""
 
     def __init__(self, name: str, disk: Path) -> None:
         self.name, self.disk = name, disk
@@ -121,7 +121,7 @@ class Side:
         return sorted((self.disk / "store" / "commitlog").glob("[0-9]*"))
 
     def written_files(self) -> list[Path]:
-        """Those with messages: Apache's broker makes one more before it needs it."""
+        """Return the files with messages; Apache's broker creates another one in advance."""
         return [path for path in self.log_files() if path.stat().st_blocks]
 
     def make_old(self, count: int) -> None:
@@ -165,7 +165,7 @@ class Side:
 
 
 class Reader(threading.Thread):
-    """Reads the oldest messages of a broker round and round; counts what it is answered."""
+    """Reads the oldest messages of a broker in a loop, and counts the responses."""
 
     def __init__(self, side: Side) -> None:
         super().__init__(daemon=True)
@@ -204,7 +204,7 @@ class Reader(threading.Thread):
 
 
 class Comparison:
-    """Both sides, step by step."""
+    """Both brokers, step by step."""
 
     def __init__(self, sides: list[Side]) -> None:
         self.sides = sides
@@ -212,7 +212,7 @@ class Comparison:
         self.problems: list[str] = []
 
     def step(self, what: str, expected: Callable[[State], bool], seconds: float = 30) -> None:
-        """Wait until each is as expected, and a little; compare what they say."""
+        """Wait until each has the expected state, and a little longer; compare their output."""
         for side in self.sides:
             with contextlib.suppress(AssertionError):
                 wait_until(what, lambda: expected(side.state()), seconds)  # noqa: B023
@@ -241,7 +241,7 @@ class Comparison:
 
 @contextlib.contextmanager
 def running(sides: list[Side], delete_when: str) -> Iterator[None]:
-    """Both brokers, which are stopped at the end."""
+    """Run both brokers during the block."""
     try:
         for side in sides:
             side.start(delete_when)
@@ -253,7 +253,7 @@ def running(sides: list[Side], delete_when: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def readers(comparison: Comparison) -> Iterator[None]:
-    """A reader at each broker; at the end they have had no trouble."""
+    """Run a reader for each broker, which must have no errors."""
     started = [Reader(side) for side in comparison.sides]
     for reader in started:
         reader.start()
@@ -274,7 +274,7 @@ def readers(comparison: Comparison) -> Iterator[None]:
 
 
 def compare(comparison: Comparison) -> None:
-    """All steps."""
+    """Run all steps."""
     sides, step = comparison.sides, comparison.step
     hour = datetime.now().hour
     other_hour, this_hour = f"{(hour + 12) % 24:02d}", f"{hour:02d};{(hour + 1) % 24:02d}"

@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 1.0
 
 
 def run_seed(seed: int) -> str | None:
-    """Run a seed; :returns: the text of what it found."""
+    """Run a seed; :returns: the text of its fault."""
     try:
         Simulation(seed).run()
     except SimulationFailed as failure:
@@ -39,7 +39,7 @@ def run_seed(seed: int) -> str | None:
 
 
 def discard_logs() -> None:
-    """A failing disk makes stores log a lot."""
+    """Discard the log, because a failing disk makes stores log much."""
     globalLogBeginner.beginLoggingTo([], discardBuffer=True, redirectStandardIO=False)
 
 

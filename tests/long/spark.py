@@ -46,7 +46,7 @@ def fill(name_server: str, broker: str, count: int) -> dict[tuple[int, int], int
 
 
 def kill_often(name_server: str, folder: Path, points: int, rows: int, seed: int) -> dict[str, int]:
-    """Run the query, killing it; :returns: how often what was killed."""
+    """Run the query and kill it; :returns: the number of kills of each kind."""
     chance = random.Random(seed)
     killed = {"driver": 0, "workers": 0, "query that failed with its workers": 0}
     output, checkpoint = folder / "output", folder / "checkpoint"
@@ -79,7 +79,7 @@ def kill_often(name_server: str, folder: Path, points: int, rows: int, seed: int
 
 
 def compare(folder: Path, sent: dict[tuple[int, int], int]) -> list[str]:
-    """What is wrong with the output."""
+    """Return the faults of the output."""
     rows = spark_session().read.parquet(str(folder / "output")).collect()
     found: dict[tuple[int, int], int] = {}
     problems = []

@@ -1,4 +1,4 @@
-"""Read many messages by Spark in its three ways, from our broker and Apache's, and compare.
+"""Read many messages with Spark in three ways, from our broker and Apache's, and compare.
 
     python -m tests.long.spark_read [--messages 2000000] [--size 1000] [--brokers ours,apache]
                                     [--reads batch,stream,store] [--seed 1] [--keep DIR]
@@ -41,7 +41,7 @@ STREAM_SECONDS = 3600
 
 @dataclass(slots=True)
 class Sums:
-    """What is compared of a queue."""
+    """The values of a queue that are compared."""
 
     count: int = 0
     crc_sum: int = 0
@@ -52,7 +52,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A broker that runs, and where it keeps its files."""
+    """A running broker, and the folder of its files."""
 
     name_server: str
     broker_name: str
@@ -135,7 +135,7 @@ def read(how: str, target: Filled, count: int, folder: Path) -> Any:
 
 
 def sums_of(frame: Any) -> dict[int, Sums]:
-    """The sums of each queue of a frame."""
+    """Return the sums of each queue of a frame."""
     from pyspark.sql import functions as f
 
     rows = frame.groupBy("queueId").agg(

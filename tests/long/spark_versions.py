@@ -33,7 +33,7 @@ ROWS, ROWS_OF_A_BATCH = 150, 70
 
 
 class Essentials:
-    """What runs in an environment of its own: a broker, a Spark session, and the comparisons."""
+    """The part that runs in its own environment: a broker, a Spark session, and comparisons."""
 
     def __init__(self, spark: Any, broker: Any, folder: Path) -> None:
         self.spark, self.broker, self.folder = spark, broker, folder
@@ -48,7 +48,7 @@ class Essentials:
               flush=True)
 
     def bodies(self, topic: str) -> list[str]:
-        """The bodies of a topic, sorted."""
+        """Return the bodies of a topic, sorted."""
         frame = self.spark.read.format("rocketmq").options(
             **self.options, subscribe=topic, bodyFormat="string", columns="body").load()
         return sorted(row.body for row in frame.collect())
@@ -61,7 +61,7 @@ class Essentials:
         ).write.format("rocketmq").options(**self.options, topic=topic).mode("append").save()
 
     def batch(self) -> None:
-        """A batch that is written and read."""
+        """Write a batch and read it."""
         self.write("versions_in", 0, ROWS)
         frame = self.spark.read.format("rocketmq").options(
             **self.options, subscribe="versions_in", bodyFormat="string").load()
@@ -71,7 +71,7 @@ class Essentials:
             (number, f"t{number % 3}", [f"k{number}"], str(number)) for number in range(ROWS)])
 
     def _query(self, **trigger: Any) -> Any:
-        """A stream from topic to topic."""
+        """Return a stream from topic to topic."""
         frame = self.spark.readStream.format("rocketmq").options(
             **self.options, subscribe="versions_in", startingOffsets="earliest",
             maxOffsetsPerTrigger=str(ROWS_OF_A_BATCH)).load()
@@ -110,7 +110,7 @@ class Essentials:
         return False
 
     def streams(self) -> None:
-        """Micro-batches, a restart over the checkpoint, and a query that ends by itself."""
+        """Run micro-batches, a restart from the checkpoint, and a query that ends by itself."""
         self.compare("rows of the largest micro-batch", self._run(ROWS), ROWS_OF_A_BATCH)
         self.write("versions_in", ROWS, 2 * ROWS)
         self.compare("the same after a restart", self._run(ROWS), ROWS_OF_A_BATCH)
@@ -123,7 +123,7 @@ class Essentials:
                      sorted(map(str, range(3 * ROWS))))
 
     def traces(self) -> None:
-        """The traces of the broker, in both ways to ask for them."""
+        """Read the traces of the broker, in both ways."""
         from twistmq.client import Producer
 
         def traced(format_name: str, **options: str) -> list[tuple[str, str]]:
@@ -141,14 +141,14 @@ class Essentials:
             "RMQ_SYS_TRACE_TOPIC")), [("Pub", "versions_traced")])
 
     def store(self) -> None:
-        """The files of the broker."""
+        """Read the files of the broker."""
         [log] = (self.folder / "data").rglob("commitlog")
         frame = self.spark.read.format("rocketmq_store").options(topics="versions_in").load(
             str(log))
         self.compare("rocketmq_store", frame.count(), 3 * ROWS)
 
     def export(self) -> None:
-        """An export in several micro-batches, and one that finds nothing new."""
+        """Export in several micro-batches, and then without new messages."""
         from twistmq.spark_bridge.export_job import ExportJob
         from twistmq.spark_bridge.export_plan import ExportPlan
 
@@ -181,7 +181,7 @@ class Essentials:
         query.stop()
 
     def wrong_option(self) -> None:
-        """The error of an option that is none."""
+        """Use an unknown option, and check the error."""
         try:
             self.spark.read.format("rocketmq").options(
                 **self.options, subscribe="versions_in", startingOffset="earliest").load().count()
@@ -193,7 +193,7 @@ class Essentials:
 
 
 def has_read_limits() -> bool:
-    """Whether this PySpark asks a stream for bounded micro-batches."""
+    """Return whether this PySpark asks a stream for bounded micro-batches."""
     return find_spec("pyspark.sql.streaming.datasource") is not None
 
 
