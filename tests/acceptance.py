@@ -1,4 +1,4 @@
-"""The pages ACCEPTANCE.md: rows of a list, each with the tests that show it.
+"""The pages ACCEPTANCE.md: the rows of a list, each with its tests.
 
 A row is *shown* (all that it asks for), *part* (tests show something, and what is missing is
 said), or *open*.
@@ -20,7 +20,7 @@ _BENCH = re.compile(r"`(bench/\w+\.py)`")
 
 
 class Row(NamedTuple):
-    """A row.
+    """A row of the page.
 
     :param tests: files below ``tests/`` and names of functions in them.
     """
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def rows(page: Path) -> list[Row]:
-    """The rows of a page, in its order."""
+    """Return the rows of a page, in order."""
     found = []
     for line in page.read_text().splitlines():
         match = _ROW.match(line)
@@ -44,7 +44,7 @@ def rows(page: Path) -> list[Row]:
 
 
 def faults(page: Path, count: int) -> list[str]:
-    """List what is wrong with a page that has so many rows.
+    """Return the faults of a page that must have a number of rows.
 
     A shown row has tests and misses nothing, a part has both, an open one has no tests; each test
     is a function of its file.
@@ -63,7 +63,7 @@ def faults(page: Path, count: int) -> list[str]:
 
 
 def _names_of(path: Path) -> set[str]:
-    """The names of the functions in a file of tests; empty when there is no such file."""
+    """Return the names of the functions in a file of tests; empty if the file does not exist."""
     if not path.exists():
         return set()
     return {node.name for node in ast.walk(ast.parse(path.read_text()))

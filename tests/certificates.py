@@ -1,4 +1,4 @@
-"""Certificates for tests: authorities, and what they sign, as files of PEM."""
+"""Certificates for tests: authorities, and the certificates that they sign, as PEM files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Pair:
     key: Path
 
     def replace(self, other: Pair) -> None:
-        """Put another pair in the place of this one, as a renewal does."""
+        """Put another pair in place of this one, as a renewal does."""
         for old, new in ((self.cert, other.cert), (self.key, other.key)):
             new.rename(old)
 
@@ -42,7 +42,7 @@ def _name(text: str) -> x509.Name:
 
 
 class Authority:
-    """Signs certificates; its own is in the file ``cert``."""
+    """An authority; its own certificate is the file ``cert``."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Which tests show how a request code is answered: a column of broker/CODES.md.
+"""The tests of each request code, which are a column of broker/CODES.md.
 
 One class of tests for each code: of those that ask it, the one that is about it. A code that
 nobody serves is shown by the test of refusals.
@@ -142,12 +142,12 @@ CODE_TESTS: Final[Mapping[int, str]] = {
 
 
 def page() -> str:
-    """The page as it should be."""
+    """Return the page that the table produces."""
     return codes_page(CODE_TESTS)
 
 
 def faults() -> list[str]:
-    """What is wrong with the table: tests that are missing, or are not about the code."""
+    """Return the faults of the table: missing tests, and tests of another code."""
     found = [f"{code.name} has no test" for code in RequestCode if code not in CODE_TESTS]
     found += [f"{RequestCode(code).name} is served, and its test shows a refusal"
               for code in servers() if CODE_TESTS.get(code) == _REFUSED]

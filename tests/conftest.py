@@ -1,4 +1,4 @@
-"""What holds for every test under pytest: a folder of its own, and the ring it is in.
+"""The rules for every test under pytest: its own folder, and its ring.
 
 trial's ``mktemp`` makes its folders in the working directory; trial itself moves to
 ``_trial_temp`` for that, pytest stays where it was started.
@@ -46,7 +46,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _same_log_levels() -> Iterator[None]:
-    """Put back the levels of loggers, since later tests look at what this process logs.
+    """Restore the levels of loggers, because later tests read the log of this process.
 
     Commands set them, and so do the workers of Celery.
     """
@@ -85,7 +85,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class ByShare(LoadFileScheduling):
-        """Gives each worker a file's tests, or those of the files that share something."""
+        """Gives each worker the tests of a file, or of the files that share something."""
 
         def _split_scope(self, nodeid: str) -> str:
             file = config.rootpath / nodeid.partition("::")[0]
@@ -102,7 +102,7 @@ def _limit_s(item: pytest.Item) -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Limit what runs before a test as well: ``setUpClass``, and servers that a module shares."""
+    """Limit ``setUpClass`` and the start of shared servers as well."""
     with time_limit.limited(f"the set-up of {item.nodeid}", _limit_s(item)):
         yield
 
@@ -168,7 +168,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 class _FromWorkers:
-    """Takes the count of one worker: each collects everything."""
+    """Collects the count of one worker; each worker collects all tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -181,7 +181,7 @@ class _FromWorkers:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say what was left out, and how to run it."""
+    """Report the tests that were left out, and how to run them."""
     left_out = config.stash[_LEFT_OUT]
     if left_out:
         terminalreporter.section("left out")

@@ -1,4 +1,4 @@
-"""How the cost of work grows, in time of a processor: other processes do not count."""
+"""The growth of the cost of work, in processor time of this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def growth(
     prepare: Callable[[int], Callable[[], object]], count: int, at_once: int = 3,
     most: float = GROWTH_MAX,
 ) -> float:
-    """How many times as much eight times the work costs.
+    """Return the factor by which eight times the work costs more.
 
     :param prepare: makes work of a size, which is done once and timed.
     :param count: sizes are half of it and four times as much; milliseconds of work at the least.

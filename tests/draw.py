@@ -1,4 +1,4 @@
-"""How much of an exhaustive table a run tries.
+"""The part of an exhaustive table that a run tests.
 
 README's test command tries a quarter of the cases that a table or a generator has. Each run makes
 a new draw, so that many runs see all of them. ``TWISTMQ_TESTS=whole`` tries every case, as one step
@@ -22,7 +22,7 @@ _Case = TypeVar("_Case")
 
 
 def drawn(cases: Iterable[_Case], *, whole: bool = WHOLE) -> list[_Case]:
-    """All cases of a whole run, else a quarter of them in their order, at least one."""
+    """Return all cases in a whole run, otherwise a quarter of them in order, at least one."""
     every = list(cases)
     if whole or not every:
         return every

@@ -1,4 +1,4 @@
-"""A life that ends at every change of the disk: by a kill, or by a loss of power.
+"""A life that ends at every change of the disk, by a kill or by a loss of power.
 
 The broker lives once. Before each change of its disk a copy of the disk comes to the end, and
 another broker is started over what that leaves. The copy and what the test was told until then are
@@ -22,7 +22,7 @@ __all__ = ["EveryChangeCase"]
 
 
 class EveryChangeCase(SynchronousTestCase):
-    """A test says how a broker begins, what its life is, and what must be there afterwards.
+    """A test that defines the start of a broker, its life, and the expected result.
 
     A look must find what the life changed in ``disk``, ``box`` and the attributes of ``told``.
     """
@@ -40,22 +40,22 @@ class EveryChangeCase(SynchronousTestCase):
         raise NotImplementedError
 
     def live(self) -> None:
-        """Do all that is to be shown."""
+        """Run the whole life."""
         raise NotImplementedError
 
     def look(self, message: str) -> int:
-        """Compare what is there with what must be; :returns: how many came once too often."""
+        """Compare the data with the expected data; :returns: how many messages are duplicates."""
         raise NotImplementedError
 
     def check_life(self) -> None:
-        """Look at what a whole life left in the test itself."""
+        """Check the data that a whole life left in the test itself."""
 
     def killed_at_every_change(self) -> None:
-        """The process ends; all that it wrote is there."""
+        """The process ends; all that it wrote remains."""
         self._end_at_every_change(lambda number: self.disk.kill())
 
     def cut_at_every_change(self) -> None:
-        """The power ends; what was not synced is there in part."""
+        """The power fails; only a part of the data that was not synced remains."""
         self._end_at_every_change(lambda number: self.disk.crash(random.Random(number)))
 
     def _end_at_every_change(self, end: Callable[[int], None]) -> None:
@@ -87,7 +87,7 @@ class EveryChangeCase(SynchronousTestCase):
         self.assertGreater(sum(twice), 0)
 
     def _look_at_copy(self, end: Callable[[int], None], number: int) -> int:
-        """Look at what an end before the next change leaves, beside the life that goes on."""
+        """Check the state that an end before the next change leaves, beside the life itself."""
         life = dict(self.__dict__)
         self.disk = self.disk.copy()
         for name in self.told:

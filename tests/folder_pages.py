@@ -1,4 +1,4 @@
-"""The page of each folder with more than five modules, made of the docstrings of its modules.
+"""The page of each folder with more than five modules, made of their docstrings.
 
     python -m tests.folder_pages
 
@@ -33,7 +33,7 @@ def _modules(folder: Path) -> list[Path]:
 
 
 def folders() -> Iterator[str]:
-    """The folders that need a page."""
+    """Return the folders that need a page."""
     for top in _TOPS:
         for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
             if len(_modules(folder)) > _MODULES_MAX:
@@ -51,7 +51,7 @@ def _summary(path: Path) -> str:
 
 
 def page(folder: str) -> str:
-    """The page of a folder: what its package says, or what is written by hand; its modules."""
+    """Return the page of a folder: a text from its package or by hand, and its modules."""
     here = ROOT / folder
     if folder in BY_HAND:
         by_hand = (here / "README.md").read_text().partition(_MODULES_LINE)[0].rstrip()
@@ -64,7 +64,7 @@ def page(folder: str) -> str:
 
 
 def _table(here: Path) -> list[str]:
-    """A folder's modules and the folders in it."""
+    """Return the table of a folder's modules and subfolders."""
     lines = ["| module | |", "| --- | --- |"]
     lines += [f"| [{path.name}]({path.name}) | {_summary(path)} |" for path in _modules(here)]
     inner = sorted(path for path in here.iterdir() if (path / "__init__.py").exists())

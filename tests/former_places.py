@@ -1,4 +1,4 @@
-"""The modules that only say where their contents are now, and where that is."""
+"""The modules that only name the new place of their contents."""
 
 from __future__ import annotations
 

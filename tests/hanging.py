@@ -1,4 +1,4 @@
-"""Tests that hang in many ways, for the test of the time limit: no runner collects this file."""
+"""Tests that hang in many ways, for the test of the time limit; no runner collects this file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 
 def wait_in_a_thread(event: threading.Event) -> None:
-    """Where a thread waits; its name is looked for in the report."""
+    """A thread waits here; its name must be in the report."""
     event.wait()
 
 
 class BlockingTests(SynchronousTestCase):
-    """Blocking calls of a test's main thread."""
+    """Calls that block the main thread of a test."""
 
     def tearDown(self) -> None:
         (Path(os.environ["HANGING_FOLDER"]) / f"torn_{self._testMethodName}").touch()
@@ -81,7 +81,7 @@ class ReactorTests(TestCase):
 
 
 class DeafTests(SynchronousTestCase):
-    """What no alarm interrupts."""
+    """Calls that no alarm interrupts."""
 
     def test_in_c(self) -> None:
         """The signal is blocked, as by a call that never looks for one."""

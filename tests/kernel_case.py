@@ -26,7 +26,7 @@ DAMAGED_PARTS = ("body", "properties", "magic")
 
 
 def note_appends(case: SynchronousTestCase, kernel: Kernel) -> list[MessageRecord]:
-    """Note what the broker itself tries to append, whether the store takes it or not.
+    """Record the records that the broker itself appends, stored or not.
 
     :returns: the records, as they come.
     """
@@ -49,7 +49,7 @@ def count_any(stats: BrokerStats) -> None:
 
 
 def count_put(stats: BrokerStats, topics: Mapping[str, tuple[int, int]]) -> None:
-    """Count messages and bytes as stored, by topic, whatever topics there are."""
+    """Count messages and bytes as stored, by topic, for any topics."""
     count_any(stats)
     records = [message(topic, message_count=count) for topic, (count, _) in topics.items()]
     for record, (_, size) in zip(records, topics.values(), strict=True):
@@ -90,7 +90,7 @@ def flip(
 
 
 def run_task(box: KernelBox, name: str) -> None:
-    """Run a periodic task now; :raises Exception: what it raises, at once or later."""
+    """Run a periodic task now; :raises Exception: its error, at once or later."""
     _run(box, _task(box, name))
 
 
@@ -118,7 +118,7 @@ def _run(box: KernelBox, task: PeriodicTask) -> None:
 
 
 class KernelTestCase(SynchronousTestCase):
-    """A test with a kernel that has ``plugins`` and nothing else."""
+    """A test with a kernel that has only ``plugins``."""
 
     settings: Mapping[str, str] = {}
     plugins: Sequence[tuple[str, object]]
@@ -143,7 +143,7 @@ class KernelTestCase(SynchronousTestCase):
         self.box = self.start(**settings)
 
     def after_kill(self, **settings: str) -> None:
-        """End as a killed process does and start again."""
+        """Kill the process and start it again."""
         self.box.kernel.store.close()
         self.box = self.start(**settings)
 

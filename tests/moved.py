@@ -1,4 +1,4 @@
-"""A file or folder that is elsewhere for a while, so that a test can put another in its place."""
+"""A file or folder that is renamed for a while, so that a test can put another in its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["moved"]
 
 @contextlib.contextmanager
 def moved(path: Path, away: Path) -> Iterator[None]:
-    """Keep a file or folder, if it is there, at another path; what takes its place goes after.
+    """Move a file or folder, if it exists, to another path; its replacement is removed later.
 
     :param away: on the same file system; nothing is there.
     """

@@ -41,7 +41,7 @@ ONE_WORD: Final = frozenset((ROOT / "tests" / "one_word_names.txt").read_text().
 
 
 class Use(NamedTuple):
-    """A name, and where it stands."""
+    """A name, and its place."""
 
     path: str
     line: int
@@ -66,7 +66,7 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def vague_names() -> Iterator[Use]:
-    """Each definition of a vague name, except those that are allowed."""
+    """Return each definition of a vague name, except the permitted ones."""
     for path, tree in _files():
         allowed = ALLOWED.get(path, (frozenset(), ""))[0]
         for line, name in _names(tree):
@@ -85,7 +85,7 @@ def _public_functions(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def unknown_words() -> Iterator[Use]:
-    """Each public function whose name is one word that is not in the list."""
+    """Return each public function with a name of one word that is not in the list."""
     for path, tree in _files():
         for line, name in _public_functions(tree):
             # Names with capitals are Twisted's and Spark's.
@@ -94,7 +94,7 @@ def unknown_words() -> Iterator[Use]:
 
 
 def gerunds() -> Iterator[Use]:
-    """Each class and module whose last word has the ending "ing" and is not a noun."""
+    """Return each class and module whose last word ends with "ing" and is not a noun."""
     for path, tree in _files():
         words = [(1, Path(path).stem)]
         words += [(node.lineno, node.name) for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""Counts the patterns that make sentences hard to read, in docstrings, comments and pages.
+"""Counts patterns that make sentences hard to read, in docstrings, comments and pages.
 
 ``python -m tests.prose [FOLDER]...`` prints the sentences it counts.
 """
@@ -33,7 +33,7 @@ PATTERNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, and where its text begins."""
+    """A sentence, and the place where its text begins."""
 
     path: Path
     line: int
@@ -87,12 +87,12 @@ def page_sentences(path: Path) -> Iterator[Sentence]:
 
 
 def bad_sentences(sentences: list[Sentence]) -> list[Sentence]:
-    """Those in which a pattern is found."""
+    """Return the sentences that contain a pattern."""
     return [sentence for sentence in sentences if sentence.faults()]
 
 
 def share(sentences: list[Sentence]) -> float:
-    """How many of a hundred sentences have a pattern."""
+    """Return the percentage of sentences with a pattern."""
     return 100 * len(bad_sentences(sentences)) / max(len(sentences), 1)
 
 

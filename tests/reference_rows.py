@@ -1,4 +1,4 @@
-"""Reads REFERENCE_ROWS.md: which test shows which row of behaviour, or why none does.
+"""Reads REFERENCE_ROWS.md: the test of each row of behaviour, or the reason for its absence.
 
     python -m tests.reference_rows      counts, and what is wrong; the exit status is 1 then
 
@@ -29,7 +29,7 @@ _TEST: Final = re.compile(r"`([\w/]+)\.py::(\w+)(?:::(\w+))?`")
 
 @dataclass(frozen=True)
 class Row:
-    """One row. ``shown`` is what stands in its last column."""
+    """One row; ``shown`` is the text of its last column."""
 
     part: str
     number: int
@@ -44,14 +44,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Page:
-    """All rows, and how many each part says it has."""
+    """All rows, and the number of rows that each part states."""
 
     rows: tuple[Row, ...]
     sizes: dict[str, int]
 
 
 def read_page(text: str) -> Page:
-    """Read the page; what is neither a part's name nor a row is text for people."""
+    """Read the page; text that is neither the name of a part nor a row is ignored."""
     rows: list[Row] = []
     sizes: dict[str, int] = {}
     part = ""
@@ -65,7 +65,7 @@ def read_page(text: str) -> Page:
 
 
 def faults_of(page: Page) -> list[str]:
-    """What is wrong with a page, a line each."""
+    """Return the faults of a page, a line for each."""
     faults = []
     for part, size in page.sizes.items():
         numbers = [row.number for row in page.rows if row.part == part]

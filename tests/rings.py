@@ -1,4 +1,4 @@
-"""The rings of the suite: which tests run when, by folder and file.
+"""The rings of the tests: the time at which each test runs, by folder and file.
 
 Each test is in one ring. README's test command runs ``unit``, ``golden``, ``hostile`` and
 ``clients``; ``.ci/run`` adds ``source`` beside lint and types, and then ``long``, ``crash``,
@@ -280,7 +280,7 @@ TOGETHER: Final = {
 
 
 def ring_of(file: str, test: str) -> str:
-    """The ring of a test.
+    """Return the ring of a test.
 
     :param file: its path below ``tests``, with ``/``.
     :param test: the name of its function.
@@ -343,7 +343,7 @@ def draw_half() -> list[str]:
 
 
 def share_of(file: str) -> str:
-    """The tests that one worker runs without a pause: those of a file, or of several.
+    """Return the share of a file: the tests that one worker runs without a pause.
 
     :param file: its path below ``tests``, with ``/``.
     :returns: a name for them.

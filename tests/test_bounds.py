@@ -1,4 +1,4 @@
-"""Every type that bytes of others are read into: its numbers are no larger than Java's.
+"""Every type into which foreign bytes are decoded has Java's bounds for its numbers.
 
 A number without a bound is saved, registered and sent on, and then the next reader refuses the
 whole of it. As a key it is worse: integers, floats and decimals can be chosen so that thousands of
@@ -38,14 +38,14 @@ READERS: Final = {"Decoder": (0, "type"), "decode": (None, "type"), "convert": (
 
 
 def module_name(path: Path) -> str:
-    """The import name of a file."""
+    """Return the import name of a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(("twistmq", *(parts[:-1] if parts[-1] == "__init__" else parts)))
 
 
 @cache
 def modules() -> tuple[tuple[Path, Any], ...]:
-    """Each module that can be imported here, imported."""
+    """Import and return each module that can be imported here."""
     return tuple(_modules())
 
 
@@ -74,7 +74,7 @@ def structs(base: type) -> list[type]:
 
 
 def is_bounded(number: inspect.IntType) -> bool:
-    """Whether both ends are bounded, by 64 bits at most."""
+    """Whether both ends are limited, by at most 64 bits."""
     least = number.ge if number.ge is not None else number.gt
     most = number.le if number.le is not None else number.lt
     return (least is not None and most is not None
@@ -83,7 +83,7 @@ def is_bounded(number: inspect.IntType) -> bool:
 
 def faults(kind: inspect.Type, numbers: bool, place: str = "", key: bool = False,
            seen: tuple[type, ...] = ()) -> Iterator[str]:
-    """Where a type takes a number that it should not.
+    """Return the places where a type accepts a number that it should not.
 
     :param numbers: whether plain numbers are looked at too, and not only keys and sets.
     :param key: whether ``kind`` is that of a key or a member of a set.
@@ -121,7 +121,7 @@ def faults(kind: inspect.Type, numbers: bool, place: str = "", key: bool = False
 
 
 def read_types(path: Path, module: Any) -> Iterator[tuple[str, Any]]:
-    """The types that a module's calls name, as far as the module itself knows them."""
+    """Return the types in a module's calls, as far as the module knows them."""
     text = path.read_text()
     if "msgspec" not in text and "convert" not in text:
         return
@@ -147,13 +147,13 @@ def read_types(path: Path, module: Any) -> Iterator[tuple[str, Any]]:
 
 
 class BoundsTests(SynchronousTestCase):
-    """All of the product's types."""
+    """All types of the product."""
 
     def setUp(self) -> None:
         self.modules = modules()
 
     def found(self, kinds: list[type], numbers: bool) -> list[str]:
-        """The faults of classes; one whose types are known to type checkers only is no wire's."""
+        """Return the faults of classes, except those that only type checkers know."""
         found = []
         for kind in kinds:
             try:
@@ -165,14 +165,14 @@ class BoundsTests(SynchronousTestCase):
         return found
 
     def test_no_key_can_be_chosen(self) -> None:
-        """Of no dict and no set, in any class that JSON can be read into."""
+        """No dict and no set in a class that JSON is decoded into has such keys."""
         kinds = [kind for kind in structs(msgspec.Struct)
                  if f"{kind.__module__}.{kind.__qualname__}" not in NEVER_READ]
         self.assertGreater(len(kinds), 200)
         self.assertEqual(self.found(kinds, numbers=False), [])
 
     def test_bodies_and_headers_have_javas_numbers(self) -> None:
-        """What is stored or sent on is readable for the next one."""
+        """Data that is stored or sent on can be read by the next program."""
         for base in (Body, CommandHeader):
             kinds = structs(base)
             self.assertGreater(len(kinds), 60)
@@ -190,10 +190,10 @@ class BoundsTests(SynchronousTestCase):
 
 
 class WalkTests(SynchronousTestCase):
-    """The walk itself."""
+    """The walk over types."""
 
     def test_what_it_notices(self) -> None:
-        """Keys in any depth; numbers only where they are asked for."""
+        """Keys at any depth are found; numbers only on request."""
         class Inner(msgspec.Struct, frozen=True):
             number: int
 

@@ -1,4 +1,4 @@
-"""Which skips CI lets pass."""
+"""The skips that CI permits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def load() -> Any:
-    """The program, which lies in no package."""
+    """Load the program, which is not in a package."""
     spec = importlib.util.spec_from_file_location("ci_skips", ROOT / ".ci" / "skips.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -25,7 +25,7 @@ class SkipsTests(SynchronousTestCase):
     """Lines as pytest prints them."""
 
     def faults(self, reason: str, *without: str, here: tuple[str, ...] = ()) -> list[str]:
-        """What is said of one line, where some programs are there."""
+        """Return the faults of one line on a machine with some programs."""
         def find(program: str) -> str | None:
             return program if program in here else None
 
@@ -35,7 +35,7 @@ class SkipsTests(SynchronousTestCase):
         return found
 
     def test_only_a_missing_program_excuses_a_test(self) -> None:
-        """One that is missing excuses a test; one that is there does not."""
+        """A program that exists does not excuse a test."""
         for program, reason in (
             ("java", "no java on this machine"), ("go", "no go on this machine"),
             ("java", "Spark needs Java, and there is no java"),
@@ -48,20 +48,20 @@ class SkipsTests(SynchronousTestCase):
                 f"tests/interop/test_x.py:33: 2 skipped, but CI must have it: {reason}"])
 
     def test_one_of_two_programs(self) -> None:
-        """Both are needed, so either's absence is a reason."""
+        """A test that needs both is excused if one is missing."""
         reason = "prometheus and promtool are not installed"
         self.assertEqual(self.faults(reason, here=("promtool",)), [])
         self.assertEqual(len(self.faults(reason, here=("promtool", "prometheus"))), 1)
 
     def test_missing_privileges_excuse_a_test(self) -> None:
-        """A machine need not let anybody mount, or may have root run the tests."""
+        """A machine need not permit mounts, and root may run the tests."""
         for reason in ("a file system cannot be mounted: mount: permission denied",
                        "root may write anywhere, and mount says: permission denied",
                        "nothing is forbidden to this user"):
             self.assertEqual(self.faults(reason), [])
 
     def test_an_extra_of_the_run_must_be_installed(self) -> None:
-        """Those of the run are a must; one that it does without is none."""
+        """A run requires its own extras, and excuses the others."""
         reason = ("twisted.trial.unittest.SkipTest: the extra spark is not installed: "
                   "pip install 'twistmq[spark]'")
         self.assertEqual(self.faults(reason, "spark"), [])
@@ -83,7 +83,7 @@ class SkipsTests(SynchronousTestCase):
             self.assertEqual(len(self.faults(reason)), 1, reason)
 
     def test_reasons_are_those_of_the_tests(self) -> None:
-        """Each text that is let pass is one that a test says; else it lets pass nothing."""
+        """Each permitted text is the text of a test; otherwise it would permit nothing."""
         module = load()
         sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py")
                           if path.name != "test_ci_skips.py")

@@ -1,4 +1,4 @@
-"""Documents that say what the code says: each is held to it here."""
+"""Documents that must agree with the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "
 
 
 class SettingsPageTests(SynchronousTestCase):
-    """broker/SETTINGS.md."""
+    """The page broker/SETTINGS.md."""
 
     def test_page_is_what_the_rows_say(self) -> None:
         """The page is the one that is made from the rows now."""
@@ -29,7 +29,7 @@ class SettingsPageTests(SynchronousTestCase):
                          msg="write it again: python -m twistmq.tools.pages.settings_page")
 
     def test_every_setting_is_read(self) -> None:
-        """No row promises what nothing does: each name occurs where settings are read."""
+        """Each name of a row occurs where settings are read."""
         sources = "".join(path.read_text() for path in sorted(ROOT.glob("broker/**/*.py"))
                           if path.name != "setting_rows.py")
         # The store reads its settings as attributes: settings.flush_disk_type.
@@ -40,7 +40,7 @@ class SettingsPageTests(SynchronousTestCase):
 
 
 class CodesPageTests(SynchronousTestCase):
-    """broker/CODES.md."""
+    """The page broker/CODES.md."""
 
     def test_page_is_what_the_tables_say(self) -> None:
         """The page is the one that is made from codes and handler tables now."""
@@ -49,7 +49,9 @@ class CodesPageTests(SynchronousTestCase):
                          msg="write it again: python -m twistmq.tools.pages.codes_page")
 
     def test_every_code_has_a_test(self) -> None:
-        """One that is collected and asks it; what is served is shown by more than a refusal."""
+        """The test is collected and sends the code; a code that is served has more
+        than a refusal.
+        """
         self.assertEqual(code_tests.faults(), [])
 
 
@@ -69,7 +71,7 @@ class DecisionPageTests(SynchronousTestCase):
         self.assertEqual(missing, [])
 
     def test_each_paragraph_begins_with_its_decision(self) -> None:
-        """A page is headed ``Decisions``; a paragraph begins with a short bold sentence."""
+        """A page has the heading ``Decisions``; a paragraph begins with a short bold sentence."""
         faults: list[str] = []
         for page in (page for folder in FOLDERS for page in (ROOT / folder).rglob("DESIGN.md")):
             name = page.relative_to(ROOT)
@@ -84,7 +86,7 @@ class DecisionPageTests(SynchronousTestCase):
         self.assertEqual(faults, [])
 
     def test_each_page_is_linked(self) -> None:
-        """A reader finds each page from broker/DESIGN.md, and no link leads nowhere."""
+        """Each page can be reached from broker/DESIGN.md, and every link leads to a file."""
         linked = {ROOT / "broker/DESIGN.md"}
         for page in (ROOT / "broker/DESIGN.md", ROOT / "plugins/DESIGN.md"):
             linked |= {(page.parent / link).resolve()
@@ -94,10 +96,10 @@ class DecisionPageTests(SynchronousTestCase):
 
 
 class ReadmeTests(SynchronousTestCase):
-    """README.md."""
+    """The page README.md."""
 
     def test_the_readme_stays_short(self) -> None:
-        """It stays short, and fits a screen; what is longer lies by the code."""
+        """It fits a few screens; longer texts are beside the code."""
         lines = README.read_text().splitlines()
         self.assertLessEqual(len(lines), 150)
         self.assertEqual([line for line in lines if len(line) > 120], [])

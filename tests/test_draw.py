@@ -1,4 +1,4 @@
-"""tests/draw.py: what a short run leaves out, and that a whole run leaves out nothing."""
+"""The module tests/draw.py: a short run leaves cases out, and a whole run does not."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class DrawTests(SynchronousTestCase):
     """Draws of cases."""
 
     def test_a_whole_run_has_every_case(self) -> None:
-        """Every case is tried, in its order."""
+        """Every case is tested, in order."""
         self.assertEqual(drawn(range(10), whole=True), list(range(10)))
         self.assertEqual(examples(300, whole=True), 300)
 
     def test_a_short_run_has_a_quarter_in_order(self) -> None:
-        """A quarter is tried, rounded up; a table with one case is never left out."""
+        """The quarter is rounded up, so a table with one case is never left out."""
         some = drawn(range(10), whole=False)
         self.assertEqual((len(some), some), (3, sorted(set(some))))
         self.assertEqual(drawn(["only"], whole=False), ["only"])

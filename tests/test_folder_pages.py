@@ -8,10 +8,10 @@ from tests.folder_pages import BY_HAND, ROOT, folders, page
 
 
 class PagesTests(SynchronousTestCase):
-    """tests/folder_pages.py."""
+    """The module tests/folder_pages.py."""
 
     def test_each_page_is_what_the_docstrings_say(self) -> None:
-        """A stranger finds a module by its folder's page, which is never out of date."""
+        """A reader finds a module by its folder's page, which is never out of date."""
         for folder in folders():
             path = ROOT / folder / "README.md"
             self.assertTrue(path.exists(), msg=f"{folder}: python -m tests.folder_pages")
@@ -19,5 +19,5 @@ class PagesTests(SynchronousTestCase):
                              msg=f"{folder}: python -m tests.folder_pages")
 
     def test_each_page_by_hand_is_of_a_folder_that_needs_one(self) -> None:
-        """A folder that is gone leaves the list."""
+        """A deleted folder must be removed from the list."""
         self.assertEqual(BY_HAND - set(folders()), set())

@@ -1,4 +1,4 @@
-"""Servers that the tests of a module share: one start, and an end with the module."""
+"""Servers that the tests of a module share: they start once, and end with the module."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from tests.interop.kept import at_once, end_others, kept
 
 
 def case_of(module: str) -> TestCase:
-    """A test case of a module."""
+    """Return a test case of a module."""
     made: TestCase = type("Case", (TestCase,), {"__module__": module})()
     return made
 
 
 class KeptTests(SynchronousTestCase):
-    """Servers that are made once, and the time of their end."""
+    """Servers that are created once, and the time of their end."""
 
     def setUp(self) -> None:
-        """Nothing is kept before and after each test."""
+        """Check that no server is kept before and after each test."""
         end_others("")
         self.addCleanup(end_others, "")
         self.ended: list[Path] = []
 
     def make(self, folder: Path, stack: ExitStack) -> Path:
-        """A folder that is there until its end, which is noted."""
+        """Create a folder that exists until its end, which is recorded."""
         self.assertTrue(folder.is_dir())
         stack.callback(self.ended.append, folder)
         return folder
 
     def test_tests_of_a_module_share_one_start(self) -> None:
-        """The first asks, the second gets the same; each function makes one thing."""
+        """The second caller gets the same object; each function creates one."""
         make, other = self.make, lambda folder, stack: "other"
         first = kept(case_of("a"), make)
         self.assertEqual(kept(case_of("a"), other), "other")
         self.assertEqual((kept(case_of("a"), make), self.ended), (first, []))
 
     def test_a_test_of_another_module_ends_what_is_kept(self) -> None:
-        """Whether it asks for servers or only begins; tests of the module end nothing."""
+        """The test need not ask for servers; tests of the module end nothing."""
         first = kept(case_of("a"), self.make)
         end_others("a")
         self.assertEqual(self.ended, [])
@@ -53,7 +53,7 @@ class KeptTests(SynchronousTestCase):
         self.assertEqual((self.ended, second.exists()), ([first, second], False))
 
     def test_pytest_ends_what_is_kept_after_the_last_test_of_a_file(self) -> None:
-        """Not between two tests of the file."""
+        """They are not ended between two tests of the file."""
         item: Any = SimpleNamespace(path=Path("test_a.py"))
         other: Any = SimpleNamespace(path=Path("test_b.py"))
         for following in (other, None):
@@ -64,7 +64,7 @@ class KeptTests(SynchronousTestCase):
             self.assertFalse(first.exists())
 
     def test_a_start_that_fails_ends_what_it_began_and_is_tried_again(self) -> None:
-        """A server that was started before the one that fails does not stay."""
+        """A server that was started before the one that fails is ended."""
         def make(folder: Path, stack: ExitStack) -> Path:
             self.make(folder, stack)
             if len(self.ended) < 1:

@@ -1,4 +1,4 @@
-"""Who imports whom: the table of layers in ARCHITECTURE.md, and circles of folders."""
+"""The imports between folders: the table of layers in ARCHITECTURE.md, and circles."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TYPE_CIRCLE_MAX: Final = 3
 
 @cache
 def layers() -> dict[str, tuple[str, ...]]:
-    """By folder, those that it may import, as the table says."""
+    """Return for each folder those that it may import, by the table."""
     page = (ROOT / "ARCHITECTURE.md").read_text().partition("## Layers")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([^`]+)` \|[^|]+\| ([^|]+) \|$", page, re.M)
     return {folder: tuple(re.findall(r"`([^`]+)`", allowed)) for folder, allowed in rows}
 
 
 def files() -> list[Path]:
-    """The modules of the product."""
+    """Return the modules of the product."""
     return [path for path in sources(*FOLDERS) if not is_mapped_alone(path)]
 
 
@@ -45,12 +45,12 @@ def known() -> dict[str, str]:
 
 
 def row_of(folder: str) -> str:
-    """The folder of the row that a folder has: its own, or that of all plugins."""
+    """Return the row of a folder: its own, or that of all plugins."""
     return "plugins" if folder.startswith("plugins/") and folder not in layers() else folder
 
 
 def folders_of(names: set[str]) -> set[str]:
-    """The folders of imported names."""
+    """Return the folders of imported names."""
     found = set()
     for name in names:
         while name and name not in known():
@@ -61,7 +61,7 @@ def folders_of(names: set[str]) -> set[str]:
 
 
 def load_imports(path: Path) -> set[str]:
-    """What a module imports when it is loaded: neither in a function, nor for types alone."""
+    """Return the imports of a module when it is loaded, except those in functions and for types."""
     found: set[str] = set()
     tree = ast.parse(path.read_text())
     later = {id(inner) for node in ast.walk(tree)
@@ -79,7 +79,7 @@ def load_imports(path: Path) -> set[str]:
 
 
 def type_imports(path: Path) -> set[str]:
-    """What a module imports when it is loaded, and for its types."""
+    """Return the imports of a module when it is loaded, including those for types."""
     found: set[str] = set()
     tree = ast.parse(path.read_text())
     later = {id(inner) for node in ast.walk(tree)
@@ -95,7 +95,7 @@ class LayerTests(SynchronousTestCase):
     """The table, and the imports of every module."""
 
     def test_every_folder_has_a_row(self) -> None:
-        """Most folders of plugins have that of ``plugins``; nothing in the table is gone."""
+        """Most folders of plugins have the row ``plugins``; each row has a folder."""
         here = {row_of(folder) for folder in known().values()}
         self.assertEqual(sorted(here - layers().keys()), [])
         self.assertEqual(sorted(layers().keys() - here), [])
@@ -113,7 +113,7 @@ class LayerTests(SynchronousTestCase):
         self.assertEqual(wrong, [])
 
     def circles(self, *, of_types: bool) -> list[list[str]]:
-        """The folders that import one another."""
+        """Return the folders that import each other."""
         graph: dict[str, set[str]] = {}
         for path in files():
             folder = str(path.parent.relative_to(ROOT))
@@ -126,7 +126,7 @@ class LayerTests(SynchronousTestCase):
         self.assertEqual(self.circles(of_types=False), [])
 
     def test_no_circle_of_types_has_more_than_three_folders(self) -> None:
-        """Hooks are specified in the words of those who call them."""
+        """Hooks are specified with types of their callers."""
         self.assertEqual([circle for circle in self.circles(of_types=True)
                           if len(circle) > TYPE_CIRCLE_MAX], [])
 
@@ -135,7 +135,7 @@ class FormerPlaceTests(SynchronousTestCase):
     """Paths that a program may still import."""
 
     def test_an_old_path_names_the_new_one(self) -> None:
-        """Modules inside an old package do so too."""
+        """Modules in an old package do so too."""
         for path, place in FORMER_PLACES.items():
             name = f"twistmq.{path.removesuffix('.py').replace('/', '.')}"
             for old in (name, f"{name}.record"):

@@ -14,10 +14,10 @@ from tests.long.task_workers import Note
 
 
 class LongInteropTests(SynchronousTestCase):
-    """What `python -m tests.long.interop` finds."""
+    """The tests that `python -m tests.long.interop` finds."""
 
     def test_finds_long_methods(self) -> None:
-        """Those, and none that every run has."""
+        """It finds the long methods, and none that other runs have."""
         for module in (test_trace, test_transactions):
             suite = LongLoader().loadModule(module)
             names = [test.id().rpartition(".")[2] for test in _cases(suite)]
@@ -26,10 +26,10 @@ class LongInteropTests(SynchronousTestCase):
 
 
 class ClientTests(SynchronousTestCase):
-    """How the long runs of the client judge."""
+    """The verdicts of the client's long runs."""
 
     def test_a_figure_that_grows_is_named(self) -> None:
-        """When it is more than a tenth above the highest of the first quarter."""
+        """A figure grows if it exceeds the maximum of the first quarter by more than a tenth."""
         even = [{"rss_mib": 40.0 + number % 3, "tasks": 10.0 + number % 9, "waiting": number * 9.0}
                 for number in range(12)]
         self.assertEqual(growth(even), [])
@@ -85,7 +85,7 @@ class TaskTests(SynchronousTestCase):
 
 
 def _cases(suite: Iterable[Any]) -> list[SynchronousTestCase]:
-    """The tests of a suite of suites."""
+    """Return the tests of a nested suite."""
     cases: list[SynchronousTestCase] = []
     for each in suite:
         cases += [each] if isinstance(each, SynchronousTestCase) else _cases(each)

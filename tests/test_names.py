@@ -1,4 +1,6 @@
-"""Names say what a value, a class or a module is. The rule and its lists are in ``names.py``."""
+"""Names must say what a value, a class or a module is; the rule and its lists are
+in ``names.py``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ class NameTests(SynchronousTestCase):
         self.assertEqual([f"{path}:{line}: {name}" for path, line, name in vague_names()], [])
 
     def test_no_class_and_no_module_is_a_gerund(self) -> None:
-        """It has an agent noun, or the noun of its content."""
+        """The name is an agent noun, or the noun of the content."""
         self.assertEqual([f"{path}:{line}: {name}" for path, line, name in gerunds()], [])
 
     def test_a_public_name_of_one_word_is_a_word_of_the_field(self) -> None:
@@ -23,7 +25,7 @@ class NameTests(SynchronousTestCase):
         self.assertEqual([f"{path}:{line}: {name}" for path, line, name in unknown_words()], [])
 
     def test_each_exception_is_needed(self) -> None:
-        """A file of the list that has no such name any more leaves the list."""
+        """A file without such a name must be removed from the list."""
         for path, (names, _) in ALLOWED.items():
             text = (ROOT / path).read_text()
             for name in names:

@@ -1,4 +1,4 @@
-"""The layout that packaging relies on: its mistakes are silent, so each rule is a test.
+"""The layout on which packaging relies: its errors are silent, so each rule is a test.
 
 Source: the packaging trials this project's layout comes from; setup.cfg.
 """
@@ -42,7 +42,7 @@ STORE_WITH_IO = {"checkpoint_file.py", "disk.py", "file_warmer.py", "files.py", 
 
 
 def setup_cfg() -> configparser.ConfigParser:
-    """setup.cfg, read."""
+    """Return the content of setup.cfg."""
     config = configparser.ConfigParser(interpolation=None)
     config.read(ROOT / "setup.cfg")
     return config
@@ -56,7 +56,7 @@ def sources(*folders: str) -> Iterator[Path]:
 
 @cache
 def imports(path: Path, *, at_run_time: bool = False) -> set[str]:
-    """The absolute modules a file imports, with the names it takes from them.
+    """Return the absolute modules that a file imports, with the names that it takes from them.
 
     :param at_run_time: without those that only the type checker sees.
     """
@@ -88,15 +88,15 @@ def within(name: str, modules: tuple[str, ...]) -> bool:
 
 
 class LayoutTests(SynchronousTestCase):
-    """Folders and setup.cfg."""
+    """The folders and setup.cfg."""
 
     def test_mapped_folders_have_no_init(self) -> None:
-        """An __init__.py would let ``import trace`` from the checkout find ours."""
+        """Otherwise ``import trace`` in the checkout would find our folder."""
         found = [folder for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()]
         self.assertEqual(found, ["protocol", "broker", "client"])
 
     def test_mapped_folders_are_typed(self) -> None:
-        """Each says that it is typed, or a plugin's own mypy sees nothing."""
+        """Otherwise the mypy of a plugin would see no types."""
         missing = [folder for folder in FOLDERS if not (ROOT / folder / "py.typed").exists()]
         self.assertEqual(missing, [])
 
@@ -112,7 +112,7 @@ class LayoutTests(SynchronousTestCase):
                     *("twistmq." + ".".join(p.parts) for p in holding)]))
 
     def test_package_dir(self) -> None:
-        """Each mapped folder has its line, and nothing else has one."""
+        """Each mapped folder has its line, and no other folder has one."""
         lines = setup_cfg()["options"]["package_dir"].strip().splitlines()
         mapped = {left.strip(): right.strip()
                   for left, _, right in (line.partition("=") for line in lines)}
@@ -170,7 +170,7 @@ class LayoutTests(SynchronousTestCase):
         self.assertEqual(missing, [])
 
     def test_compiled_modules_need_no_dependency(self) -> None:
-        """Their types are right where pip builds, which is where no dependency is installed."""
+        """pip builds without dependencies, and their types must be right there."""
         folder = Path(self.mktemp()).absolute()  # type: ignore[no-untyped-call]
         (folder / "twistmq").mkdir(parents=True)
         for name in FOLDERS:
@@ -185,7 +185,7 @@ class LayoutTests(SynchronousTestCase):
 
 
 class ImportTests(SynchronousTestCase):
-    """Who imports what."""
+    """The rules of imports."""
 
     def test_no_import_by_folder(self) -> None:
         """``import broker`` works from the checkout, as a second copy of everything."""
@@ -194,17 +194,17 @@ class ImportTests(SynchronousTestCase):
         self.assertEqual(wrong, [])
 
     def test_nothing_was_imported_by_folder(self) -> None:
-        """No test got such a second copy either."""
+        """No test got a second copy of a module either."""
         self.assertEqual([name for name in sys.modules if name.startswith("broker.")], [])
 
     def test_reactor_is_imported_in_tap_only(self) -> None:
-        """Whoever needs the reactor is given it."""
+        """Other modules get the reactor as an argument."""
         importing = [str(path.relative_to(ROOT)) for path in sources(*FOLDERS)
                      if any(within(name, ("twisted.internet.reactor",)) for name in imports(path))]
         self.assertEqual(importing, ["tools/tap.py"])
 
     def test_wire_and_store_formats_are_sans_io(self) -> None:
-        """Bytes and tables know no reactor, clock, socket or random source."""
+        """Modules of bytes and tables import no reactor, clock, socket or random source."""
         formats = [*sources("protocol"), *(path for path in sources("broker/store")
                                               if path.name not in STORE_WITH_IO)]
         # A Deferred is a value: what the store's flush answers with.
@@ -215,7 +215,7 @@ class ImportTests(SynchronousTestCase):
         self.assertEqual(wrong, [])
 
     def test_wire_brings_in_no_reactor(self) -> None:
-        """Importing all of the wire loads neither Twisted's networking nor a socket."""
+        """An import of the whole protocol loads neither Twisted's networking nor a socket."""
         modules = [".".join(("twistmq", *path.relative_to(ROOT).with_suffix("").parts))
                    for path in sources("protocol") if path.name != "__init__.py"]
         code = (f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
@@ -226,7 +226,7 @@ class ImportTests(SynchronousTestCase):
         self.assertEqual(output.strip(), "[]")
 
     def test_the_core_of_the_client_is_sans_io(self) -> None:
-        """The core is given bytes, times and random numbers, and knows no event loop."""
+        """The core gets bytes, times and random numbers, and imports no event loop."""
         wrong = [(str(path.relative_to(ROOT)), name) for path in sources("client/core")
                  for name in imports(path, at_run_time=True)
                  if within(name, (*EDGE_MODULES, "twisted", "pluggy", "click"))
@@ -235,7 +235,7 @@ class ImportTests(SynchronousTestCase):
 
 
 def module_of(path: Path) -> str:
-    """The import name of a module of the product."""
+    """Return the import name of a module of the product."""
     parts = ("twistmq", *path.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -261,7 +261,7 @@ class CycleTests(SynchronousTestCase):
         self.assertEqual(circles, [])
 
     def test_components_are_found(self) -> None:
-        """A circle is found whole, and a chain is not a circle."""
+        """A circle is found completely, and a chain is not a circle."""
         graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str]()}
         self.assertEqual(sorted(map(sorted, components(graph))), [["a", "b", "c"], ["d"], ["e"]])
 
@@ -275,7 +275,7 @@ class ConstructionTests(SynchronousTestCase):
     STATE = frozenset({"writable"})
 
     def test_no_attribute_of_a_part_is_set_from_outside(self) -> None:
-        """A part that gets something later has a time at which it lacks it."""
+        """A part that gets something later would lack it at first."""
         found: list[tuple[str, str]] = []
         for path in sources(*FOLDERS):
             # A plugin's "tables" are the argument of complete_topic_tables, which it fills.
@@ -313,7 +313,7 @@ def components(graph: dict[str, set[str]]) -> list[set[str]]:
 
 
 class PublicNamesTests(SynchronousTestCase):
-    """Plugins use ``twistmq.broker.api`` and nothing else of the broker."""
+    """Plugins use ``twistmq.broker.api`` and no other part of the broker."""
 
     def others(self, folder: str) -> list[tuple[str, str]]:
         """The imports of other modules of the broker, as file and module."""
@@ -332,7 +332,7 @@ class PublicNamesTests(SynchronousTestCase):
             self.assertEqual(self.others(folder), [], msg=folder)
 
     def test_each_public_name_is_there(self) -> None:
-        """``__all__`` names nothing twice, and each name is there."""
+        """Each name of ``__all__`` exists and occurs once."""
         for module in sorted(PUBLIC - {"twistmq.broker.testing"}):
             names = import_module(module).__all__
             self.assertEqual(sorted(names), sorted(set(names)), msg=module)
@@ -340,17 +340,17 @@ class PublicNamesTests(SynchronousTestCase):
                              [], msg=module)
 
     def test_no_name_is_public_twice(self) -> None:
-        """A name of one public module is in no other: a plugin author finds it in one place."""
+        """Each name is in one public module, so a plugin author finds it in one place."""
         names = [name for module in PUBLIC - {"twistmq.broker.testing"}
                  for name in import_module(module).__all__]
         self.assertEqual(sorted(names), sorted(set(names)))
 
 
 class InstallationTests(SynchronousTestCase):
-    """What pip installed."""
+    """The files that pip installed."""
 
     def setUp(self) -> None:
-        """The files of the installation, if there is one with a record of them."""
+        """Find the files of the installation, if it has a record of them."""
         # A checkout's egg-info, found first when tests are run from there, has no RECORD.
         found = [file for known in distributions(name="twistmq") if known.read_text("RECORD")
                  for file in known.files or ()]
@@ -359,7 +359,7 @@ class InstallationTests(SynchronousTestCase):
             raise SkipTest("twistmq was not installed with a regular pip install")
 
     def test_top_level_names(self) -> None:
-        """Nothing but twistmq, the drop-in, Spark's formats, mypyc's runtime gets such a name."""
+        """Only twistmq, the drop-in, Spark's formats and mypyc's runtime have such names."""
         tops = {file.parts[0] for file in self.installed if file.parts[0] != ".."}
         self.assertEqual({top.split(".")[0] for top in tops} - {"twistmq__mypyc"},
                          {"twistmq", "twisted", *FORMATS})

@@ -1,4 +1,4 @@
-"""Public values and all errors survive pickle and copy, because programs hand them to processes."""
+"""Public values and errors survive pickle and copy, because programs send them to processes."""
 
 from __future__ import annotations
 
@@ -193,12 +193,12 @@ LIVE = frozenset({
 
 
 def place_of(kind: type) -> str:
-    """The full name of a class."""
+    """Return the full name of a class."""
     return f"{kind.__module__}.{kind.__name__}"
 
 
 def public_classes() -> dict[str, type]:
-    """All public classes but for errors, by their full names."""
+    """Return all public classes except errors, by their full names."""
     found: dict[str, type] = {}
     for name in PUBLIC:
         module = import_module(name)
@@ -260,7 +260,7 @@ _EXAMPLES: dict[object, object] = {
 
 
 def example(wanted: Any) -> object:
-    """A value of a type of a field."""
+    """Return a value for the type of a field."""
     if wanted is Any:
         return "any"
     origin = get_origin(wanted)
@@ -280,13 +280,13 @@ def example(wanted: Any) -> object:
 
 
 def struct_of(kind: type[msgspec.Struct]) -> msgspec.Struct:
-    """A struct whose fields are all set."""
+    """Return a struct whose fields are all set."""
     hints = get_type_hints(kind, include_extras=True)
     return kind(**{name: example(hints[name]) for name in kind.__struct_fields__})
 
 
 def state_of(thing: Any) -> object:
-    """All fields of an object, to compare it with its copy."""
+    """Return all fields of an object, to compare it with its copy."""
     if isinstance(thing, DamagedMessage):
         return (type(thing), thing.damage, thing.raw, thing.is_cut, thing.keys, thing.tags,
                 thing.queue, thing.offset, thing.topic, thing.size, repr(thing))
@@ -314,21 +314,21 @@ def state_of(thing: Any) -> object:
 
 
 def raise_refused(number: int) -> None:
-    """Fail as a worker of a pool does."""
+    """Raise an error in a worker of a pool."""
     raise Denied(ResponseCode.NO_PERMISSION, f"refused {number}")
 
 
 class PicklingTests(SynchronousTestCase):
-    """Each class, by each protocol of pickle, and by both kinds of copy."""
+    """Each class, with each protocol of pickle and both kinds of copy."""
 
     def same(self, thing: object) -> None:
-        """A thing and its copies are alike."""
+        """Check that an object and its copies are equal."""
         for way, copied in WAYS.items():
             with self.subTest(thing=place_of(type(thing)), way=way):
                 self.assertEqual(state_of(copied(thing)), state_of(thing))
 
     def each_value(self) -> Iterator[object]:
-        """An example of each public class of values."""
+        """An example of each public class of values is copied."""
         for name, kind in sorted(public_classes().items()):
             if name in VALUES:
                 yield VALUES[name]()
@@ -351,7 +351,7 @@ class PicklingTests(SynchronousTestCase):
         self.assertGreater(count, 150)
 
     def test_each_error_of_the_product(self) -> None:
-        """Its type, text, arguments and attributes stay; also attributes that were added."""
+        """Type, text, arguments and attributes remain, also attributes that were added."""
         found = all_errors()
         self.assertGreater(len(found), 60, sorted(found))
         for name, kind in sorted(found.items()):
@@ -361,7 +361,7 @@ class PicklingTests(SynchronousTestCase):
             self.same(error)
 
     def test_messages(self) -> None:
-        """A message to send, an answer, and what a pull found."""
+        """Return a message to send, a result, and messages of a pull."""
         for thing in (Message("T", b"x", tags="t", keys=["k"], properties={"a": "b"}), RESULT,
                       PullResult(PullStatus.FOUND, 1, 2, 3, b"body", "remark"), codecs.text,
                       RemotingCommand(310, 5, ext_fields={"a": "b"}, body=b"x")):
@@ -372,7 +372,7 @@ class PicklingTests(SynchronousTestCase):
                     self.assertEqual(again, thing)
 
     def test_a_popped_message(self) -> None:
-        """Its receipt goes with it."""
+        """Its receipt remains."""
         receipt = Receipt(1, 2, 3, 4, "0", "a", 3, 7)
         message: PoppedMessage[bytes] = PoppedMessage(
             decode_record(RECORD, 0), QUEUE, 7, "T", None, receipt, QUEUE, 99.5)
@@ -383,7 +383,7 @@ class PicklingTests(SynchronousTestCase):
             self.assertEqual((again.receipt, again.line, again.expires_ms), (receipt, QUEUE, 99.5))
 
     def test_a_message_with_a_decoder(self) -> None:
-        """Its value goes with it, or the fault; the decoder may be a local function."""
+        """Its value remains, or the fault; the decoder may be a local function."""
         whole = ReceivedMessage(RECORD, QUEUE, 7, "T", lambda message: {"made of": message.body})
         broken: ReceivedMessage[Any] = ReceivedMessage(
             RECORD, QUEUE, 7, "T", lambda message: {}["no such key"])
@@ -395,10 +395,10 @@ class PicklingTests(SynchronousTestCase):
             self.assertIn("no such key", str(caught.exception))
 
     def test_a_message_whose_handler_failed(self) -> None:
-        """An error that cannot be rebuilt is left out, and the message is kept."""
+        """An error that cannot be rebuilt is left out, and the message remains."""
 
         class Local(Exception):
-            """Nothing can find this class."""
+            """A class that cannot be imported."""
 
         message: ReceivedMessage[bytes] = ReceivedMessage(RECORD, QUEUE, 7, "T")
         message.error = ValueError("of the handler")
@@ -420,7 +420,7 @@ class PicklingTests(SynchronousTestCase):
                          ("refused 7", ResponseCode.NO_PERMISSION))
 
     def test_attempts_go_with_a_failed_send(self) -> None:
-        """What was made of them too."""
+        """The attempts of an error remain, too."""
         again = pickle.loads(pickle.dumps(SendFailed("T", ATTEMPTS)))
         self.assertTrue(again.maybe_stored)
         self.assertEqual([str(each.error) for each in again.attempts],

@@ -1,4 +1,4 @@
-"""A third party's plugin: installed with pip, used, uninstalled; and one that only breaks."""
+"""The plugin of a third party is installed with pip, used and removed; another one only raises."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMMAND_LINE = "import sys; from twistmq.tools.command_line import main; sys.exi
 
 
 class Environment:
-    """A fresh environment that sees what this one has installed, and what pip puts into it.
+    """A new environment that also sees the packages of this one.
 
     It needs no network: nothing is downloaded, the package is built with what is here.
     """
@@ -61,11 +61,11 @@ class Environment:
         self.before = self.files()
 
     def files(self) -> set[str]:
-        """What is installed in it."""
+        """Return the installed files."""
         return {path.name for path in self.site_packages.iterdir()}
 
     def run(self, *arguments: str | Path, check: bool = True) -> str:
-        """Run its Python; :returns: what it printed."""
+        """Run its Python; :returns: the output."""
         result = subprocess.run(
             [self.python, *arguments], capture_output=True, text=True, timeout=120, check=False,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
@@ -83,7 +83,7 @@ class Environment:
             raise AssertionError(f"pip {arguments}:\n{result.stdout}\n{result.stderr}")
 
     def twistmq(self, *arguments: str) -> str:
-        """Run the command ``twistmq`` in it; :returns: what it printed."""
+        """Run its command ``twistmq``; :returns: the output."""
         return self.run("-c", COMMAND_LINE, *arguments, check=False)
 
     @contextmanager
@@ -125,7 +125,7 @@ class PluginPackageTests(SynchronousTestCase):
                              folder / "package")
 
     def test_the_package_works_when_installed_and_leaves_no_trace(self) -> None:
-        """It works as soon as it is installed, and leaves no trace when it is gone."""
+        """Nothing remains after it is removed."""
         with self.environment.broker(
             self.data, **{"sample.forbidden_word": "secret", "sample.paused_groups": "lazy",
                           "sample.tick_ms": "10", "enablePropertyFilter": "true",
@@ -160,7 +160,7 @@ class PluginPackageTests(SynchronousTestCase):
         return counts
 
     def refuses_and_counts(self, client: RawClient) -> None:
-        """A request code of its own, sends it refuses, consumption it counts."""
+        """The plugin adds a request code, refuses sends, and counts consumption."""
         for body in (b"1", b"2", b"3"):
             client.send("orders", body)
         error = self.assertRaises(RequestRefused, client.send, "orders", b"a secret word")
@@ -215,7 +215,7 @@ class PluginPackageTests(SynchronousTestCase):
         counts.write_bytes(left)
 
     def one_filter_for_all(self) -> None:
-        """It keeps the filters in place of the stock plugin."""
+        """It replaces the stock plugin for filters."""
         with self.environment.broker(
             self.data, **{"sample.prefix_for_all": "colour=light", "enablePropertyFilter": "true"}
         ) as address, RawClient(address) as client:
@@ -225,7 +225,7 @@ class PluginPackageTests(SynchronousTestCase):
             self.assertEqual([message.body for message in found], [b"light"])
 
     def patience(self) -> None:
-        """It lets so many requests wait, in place of the stock plugin; the others are refused."""
+        """It replaces the stock plugin for flow control: a number of requests may wait."""
         with self.environment.broker(self.data, **{"sample.waiting_max": "100"}) as address, \
                 RawClient(address) as client:
             count = 3000
@@ -238,7 +238,7 @@ class PluginPackageTests(SynchronousTestCase):
             client.send("many", b"afterwards")
 
     def only_news(self) -> None:
-        """A proxy's broadcast client that does not know where to begin is sent to the end."""
+        """A proxy's broadcast client without an offset is sent to the end."""
         with self.environment.broker(self.data, **{"sample.news_topic": "news"}) as address, \
                 RawClient(address) as client:
             for body in (b"old", b"older"):
@@ -250,12 +250,12 @@ class PluginPackageTests(SynchronousTestCase):
             self.assertEqual(reply.header(PullMessageResponseHeader).next_begin_offset, 2)
 
     def timers(self, client: RawClient) -> None:
-        """Messages with a time come at once where the plugin claims their properties."""
+        """Timed messages are delivered at once if the plugin claims their properties."""
         client.send("timers", b"at once", properties={"TIMER_DELAY_SEC": "3600"})
         self.assertEqual([m.body for m in client.pull("timers")], [b"at once"])
 
     def transactions(self, client: RawClient) -> None:
-        """Half messages: committed ones are read, those that were rolled back are not."""
+        """Committed half messages can be read, and those that were rolled back cannot."""
         def send_half(body: bytes) -> SendMessageResponseHeader:
             return client.send("orders", body, queue_id=1,
                                properties={"TRAN_MSG": "true", "PGROUP": "g"})
@@ -277,7 +277,7 @@ class PluginPackageTests(SynchronousTestCase):
         self.assertEqual(self.counts(client)["discarded_half_messages"], 1)
 
     def access(self) -> None:
-        """With a token set, only requests that bring it pass."""
+        """With a token in the settings only requests with it are accepted."""
         with self.environment.broker(self.data, **{"sample.token": "open"}) as address, \
                 RawClient(address) as client:
             error = self.assertRaises(RequestRefused, client.send, "orders", b"5")
@@ -289,7 +289,7 @@ class PluginPackageTests(SynchronousTestCase):
             self.assertEqual(client.reply(77).code, ResponseCode.SUCCESS)
 
     def access_instead(self) -> None:
-        """In place of the stock validator, with Apache's switch on; nobody else's accounts count.
+        """It replaces the stock validator with Apache's switch on.
 
         Without a validator that switch refuses the start.
         """
@@ -308,7 +308,7 @@ class PluginPackageTests(SynchronousTestCase):
             self.assertEqual(client.reply(78).code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
     def command_line(self) -> None:
-        """Its settings are printed, its command is listed, a wrong setting stops the start."""
+        """Its settings are printed, its command is listed, and a wrong setting stops the start."""
         printed = self.environment.twistmq("up", "-p", "--data", str(self.data))
         self.assertIn("sample.tick_ms=60000", printed)
         self.assertIn("sample.count_routes=false", printed)
@@ -319,7 +319,7 @@ class PluginPackageTests(SynchronousTestCase):
         self.assertIn("sample.tick_ms=soon", failed)
 
     def no_trace(self) -> None:
-        """No file of it is left, and a broker is what it was without it."""
+        """No file of it remains, and a broker works as without it."""
         environment = self.environment
         self.assertEqual(environment.files() - {"__pycache__"}, environment.before)
         self.assertNotIn("sample", environment.twistmq("up", "-p", "--data", str(self.data)))
@@ -337,12 +337,12 @@ class PluginPackageTests(SynchronousTestCase):
 
 
 def hook_names() -> list[str]:
-    """The names of all hooks."""
+    """Return the names of all hooks."""
     return [name for name, value in vars(hookspecs).items() if hasattr(value, "twistmq_spec")]
 
 
 class BrokenPlugin:
-    """A plugin that raises in every hook but these; ``called`` are those that were."""
+    """A plugin that raises in every other hook; ``called`` has the hooks that were called."""
 
     def __init__(self, *but: str, error: type[BaseException] = ZeroDivisionError) -> None:
         self.called: set[str] = set()
@@ -359,7 +359,7 @@ class BrokenPlugin:
 
 
 class BrokenPluginTests(SynchronousTestCase):
-    """A plugin that raises in every hook cannot take the broker down."""
+    """Such a plugin cannot stop the broker."""
 
     def serves(self, plugin: object) -> None:
         """A broker with this plugin does all a broker does."""
@@ -387,7 +387,7 @@ class BrokenPluginTests(SynchronousTestCase):
             broker.call(name_server.hooks.namesrv_metrics)
 
     def test_every_hook(self) -> None:
-        """Whatever it raises, even the wish to exit, the broker sends, stores and serves."""
+        """The broker sends, stores and serves, whatever is raised, even SystemExit."""
         for error in (ZeroDivisionError, SystemExit):
             plugin = BrokenPlugin("provide_access_validators", error=error)
             self.serves(plugin)
@@ -397,7 +397,7 @@ class BrokenPluginTests(SynchronousTestCase):
             self.assertGreaterEqual(len(self.flushLoggedErrors(error)), len(plugin.called))
 
     def test_a_validator_that_raises_denies_every_request(self) -> None:
-        """Where access is decided, raising denies; the broker is there and says so."""
+        """The broker runs and logs the error."""
         with running_broker(plugins=[("broken", BrokenPlugin())]) as broker, \
                 broker.client() as client:
             for _ in range(2):
@@ -408,7 +408,7 @@ class BrokenPluginTests(SynchronousTestCase):
         self.assertGreater(len(self.flushLoggedErrors(ZeroDivisionError)), 5)
 
     def test_what_hooks_return(self) -> None:
-        """What a plugin registers may raise as well: handler, task, language, service."""
+        """Handlers, tasks, languages and services of a plugin may raise as well."""
         def raises(*arguments: object) -> Any:
             raise ZeroDivisionError("broken")
 

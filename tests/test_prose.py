@@ -18,13 +18,13 @@ BOUND: Final = 1
 
 
 def of_folder(folder: Path) -> list[Sentence]:
-    """The sentences of the modules in one folder, without those below it."""
+    """Return the sentences of the modules in one folder, without subfolders."""
     return [sentence for path in sorted(folder.glob("*.py"))
             for sentence in source_sentences(path)]
 
 
 class SourceTests(SynchronousTestCase):
-    """Docstrings and comments of the product."""
+    """The docstrings and comments of the product."""
 
     def test_each_folder_is_within_the_bound(self) -> None:
         """In each folder fewer than one sentence in a hundred has a pattern."""
@@ -36,10 +36,10 @@ class SourceTests(SynchronousTestCase):
 
 
 class PageTests(SynchronousTestCase):
-    """Pages."""
+    """The pages."""
 
     def test_no_sentence_of_a_page_has_a_pattern(self) -> None:
-        """No sentence of a page has a pattern; those made of docstrings are counted with them."""
+        """Pages that are made of docstrings count with those."""
         made = {ROOT / folder / "README.md" for folder in set(folders()) - BY_HAND}
         pages = sorted(path for path in ROOT.rglob("*.md")
                        if path not in made

@@ -1,4 +1,4 @@
-"""The release: sdist and wheels that run, one version, fragments of the changelog."""
+"""The release: the sdist and wheels run, the version is one, the changelog has fragments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a command; :returns: what it printed."""
+    """Run a command; :returns: the output."""
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False,
                             stdin=subprocess.DEVNULL, env={**os.environ, **environment})
     if result.returncode:
@@ -30,13 +30,13 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def run_at_a_terminal(*command: str | Path, **environment: str) -> str:
-    """Run a command at a terminal of its own; :returns: what the terminal shows."""
+    """Run a command at a terminal; :returns: the text of the terminal."""
     return run(sys.executable, "-c", "import os, pty, sys; sys.exit("
                "os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))", *command, **environment)
 
 
 class DistributionTests(SynchronousTestCase):
-    """The sdist and the wheels that are made of it."""
+    """The sdist, and the wheels that are made of it."""
 
     def setUp(self) -> None:
         self.folder = Path(self.mktemp()).absolute()
@@ -88,7 +88,7 @@ class DistributionTests(SynchronousTestCase):
         return path
 
     def runs(self, wheel: Path, expected: str) -> None:
-        """Install a wheel in an environment of its own, and run what it has."""
+        """Install a wheel in its own environment, and run its programs."""
         environment = self.folder / f"environment-{wheel.parent.name}"
         run(sys.executable, "-m", "venv", environment)
         run(environment / "bin/pip", "install", "-q", "--disable-pip-version-check", wheel)
@@ -115,10 +115,10 @@ class DistributionTests(SynchronousTestCase):
 
 
 class VersionTests(SynchronousTestCase):
-    """The version has one source, setup.cfg."""
+    """The version, whose source is setup.cfg."""
 
     def test_the_version_is_that_of_setup_cfg(self) -> None:
-        """The installed version is that of setup.cfg, and no module writes it again."""
+        """The installed version is that of setup.cfg, and no module repeats it."""
         parser = configparser.ConfigParser()
         parser.read(ROOT / "setup.cfg")
         number = parser["metadata"]["version"]
@@ -131,7 +131,7 @@ class VersionTests(SynchronousTestCase):
         self.assertEqual(written, [])
 
     def test_the_changelog_has_the_version(self) -> None:
-        """Its newest section is that of the version, or of one before a version in development."""
+        """Its newest section has the version, or is older than a version in development."""
         section = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$",
                             (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
         assert section is not None
@@ -149,7 +149,7 @@ class FragmentTests(SynchronousTestCase):
     """changes/: the parts of the next section of the changelog."""
 
     def test_each_fragment_has_a_type_of_the_changelog(self) -> None:
-        """A file with another type would be left out of the changelog in silence."""
+        """A file with another type would be missing in the changelog silently."""
         kinds = {row["directory"] for row in tomllib.loads(
             (ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["type"]}
         wrong = [path.name for path in (ROOT / "changes").iterdir()

@@ -28,7 +28,7 @@ PART = Part("wire", "Sends", ("run", "--seconds", "{seconds}", "--rounds", "{rou
 
 
 class ResultsPageTests(TestCase):
-    """Sections of the page."""
+    """The sections of the page."""
 
     def test_tables_are_found_among_other_lines(self) -> None:
         self.assertEqual(tables_of(PRINTED), [
@@ -73,7 +73,7 @@ class ResultsPageTests(TestCase):
             self.assertTrue((folder / name).exists(), name)
 
     def test_a_relative_path_of_a_program_is_resolved_where_it_was_given(self) -> None:
-        """Each benchmark runs in the folder of benchmarks, where the path means another file."""
+        """Benchmarks run in their own folder, where the path would mean another file."""
         folder = Path(__file__).parent / "bench"
         shown = subprocess.run(
             [sys.executable, "-c", "import bench_servers; print("

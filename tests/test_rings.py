@@ -30,12 +30,12 @@ ROOT = TESTS.parent
 
 @cache
 def names_of_tests(file: Path) -> list[str]:
-    """The names of the tests in a file."""
+    """Return the names of the tests in a file."""
     return re.findall(r"^ +(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
 
 
 class RingTests(SynchronousTestCase):
-    """``tests/rings.py``."""
+    """The module ``tests/rings.py``."""
 
     def test_each_ring_has_tests_and_each_test_a_ring(self) -> None:
         """Each ring has tests, and each test has a ring."""
@@ -72,7 +72,7 @@ class RingTests(SynchronousTestCase):
             self.assertTrue(is_wanted("protocol/test_flags.py", expression), msg=expression)
 
     def test_one_worker_runs_all_tests_of_the_spark_session(self) -> None:
-        """Each file that starts the session is of those that share it."""
+        """Each file that starts the session belongs to those that share it."""
         files = {file.relative_to(TESTS).as_posix() for file in TESTS.rglob("test_*.py")
                  if "spark_session" in file.read_text() and any(
                      isinstance(node, ast.ImportFrom)
@@ -82,7 +82,7 @@ class RingTests(SynchronousTestCase):
         self.assertEqual(files, set(TOGETHER["spark session"]))
 
     def test_a_run_leaves_out_half_of_the_longest_files(self) -> None:
-        """A new draw is made each time, and only files of outer rings can be left out."""
+        """A new draw is made for each run, and only files of outer rings can be left out."""
         self.assertEqual({ring_of(file, "test_x") for file in DRAWN} - set(OUTER), set())
         self.assertEqual([file for files in ELSEWHERE.values() for file in files
                           if file in DRAWN], [])
@@ -91,11 +91,11 @@ class RingTests(SynchronousTestCase):
         self.assertEqual({file for draw in draws for file in draw}, set(DRAWN))
 
     def test_slow_files_are_of_the_unit_ring(self) -> None:
-        """Only files of the ring unit are called slow."""
+        """The list of slow files has only files of the ring unit."""
         self.assertEqual({ring_of(file, "test_x") for file in SLOW}, {"unit"})
 
     def test_the_readme_command_leaves_out_the_outer_rings(self) -> None:
-        """README's test command leaves out the outer rings and nothing else."""
+        """The command leaves out nothing else."""
         [command] = [line for line in (ROOT / "README.md").read_text().splitlines()
                      if "bin/pytest" in line]
         self.assertIn(f'-m "not ({" or ".join((LINT, *OUTER))})"', command)

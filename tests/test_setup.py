@@ -1,4 +1,4 @@
-"""Tests of setup.py: how the C compiler's work is divided, and that all of it counts or nothing."""
+"""The division of the C compiler's work in setup.py, which succeeds or fails as a whole."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PyMODINIT_FUNC PyInit___init__(void) {{ return PyInit_{0}(); }}
 
 
 class PartsTests(SynchronousTestCase):
-    """The files that the compiler is given."""
+    """The files that the compiler gets."""
 
     def setUp(self) -> None:
         self.folder = Path(self.mktemp())
         (self.folder / "c").mkdir(parents=True)
 
     def file(self, name: str, size: int) -> str:
-        """A file of so many bytes; :returns: its path."""
+        """Create a file of a size; :returns: its path."""
         path = self.folder / name
         path.write_text("x" * size)
         return str(path)
@@ -46,7 +46,7 @@ class PartsTests(SynchronousTestCase):
         self.assertEqual(len(SETUP.shares([self.file("one.c", 1)], 8)), 1)
 
     def test_shims_of_one_name_are_in_two_files(self) -> None:
-        """Both define a function of that name, so one file with both is not valid C."""
+        """Both define a function of that name, so one file with both would be invalid C."""
         shims = [Extension(name, [f"{name}.c"]) for name in ("a.record", "a.batch", "b.record")]
         SETUP.join_shims(shims, self.folder)
         self.assertEqual([Path(shim.sources[0]).name for shim in shims],
@@ -54,7 +54,7 @@ class PartsTests(SynchronousTestCase):
 
 
 class BuildTests(SynchronousTestCase):
-    """Extensions are built all or not at all."""
+    """Either all extensions are built or none."""
 
     def setUp(self) -> None:
         if shutil.which("cc") is None:
@@ -63,7 +63,7 @@ class BuildTests(SynchronousTestCase):
         (self.folder / "c").mkdir(parents=True)
 
     def build(self, *more: Extension) -> list[str]:
-        """Build two modules and those that are given; :returns: the names of what was built."""
+        """Build two modules and the given ones; :returns: the names of the built ones."""
         shims = [self.extension(name, SOURCE.format(name)) for name in ("one", "other")]
         SETUP.join_shims(shims, self.folder)
         command = SETUP.BuildAllOrNone(Distribution({"ext_modules": [*shims, *more]}))
@@ -74,7 +74,7 @@ class BuildTests(SynchronousTestCase):
         return sorted(path.name.partition(".")[0] for path in self.folder.glob("lib/*"))
 
     def extension(self, name: str, text: str) -> Extension:
-        """An extension of one file."""
+        """Return an extension of one file."""
         path = self.folder / f"{name}.c"
         path.write_text(text)
         return Extension(name, [str(path)], optional=True)

@@ -1,4 +1,4 @@
-"""Each stock plugin left out by ``plugins.disabled``: what it does is refused, all else works."""
+"""Each stock plugin is disabled: its features are refused, and all others work."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SETTINGS: Final = {"enablePropertyFilter": "true", "trace.server": "true",
 
 
 def stock_plugins() -> dict[str, object]:
-    """The class of each plugin that comes with twistmq, by the plugin's name."""
+    """Return the class of each plugin of twistmq, by the plugin's name."""
     return {point.name: point.load() for point in entry_points(group=ENTRY_POINT_GROUP)
             if point.value.startswith("twistmq.")}
 
 
 def codes_of(*plugins: tuple[str, object]) -> set[int]:
-    """The request codes that a broker with these plugins serves."""
+    """Return the request codes that a broker with these plugins serves."""
     box = KernelBox(plugins)
     try:
         return set(box.kernel.handler_table())
@@ -107,11 +107,11 @@ class DisabledTests(SynchronousTestCase):
     """A broker as it is installed, but for one plugin."""
 
     def test_each_is_known_here(self) -> None:
-        """A new stock plugin has to be given what shows that it is on."""
+        """A new stock plugin needs an entry that shows whether it is on."""
         self.assertEqual(set(DEEDS) | OTHERS | QUIET, set(stock_plugins()))
 
     def test_none_disabled(self) -> None:
-        """All deeds succeed, so that their failures tell something."""
+        """All checks succeed, so a failure shows something."""
         with running_broker(SETTINGS) as broker, broker.client() as client:
             self.works(broker, client)
             for name, (deed, _) in DEEDS.items():
@@ -120,7 +120,7 @@ class DisabledTests(SynchronousTestCase):
             self.assertEqual(self.with_rows(broker), set(ROWS))
 
     def test_each_disabled(self) -> None:
-        """Its codes are not supported, what it does is refused, the others' work, so do sends."""
+        """Its codes are refused, its features fail, and those of others work, like sends."""
         for name in stock_plugins():
             with running_broker({**SETTINGS, "plugins.disabled": name}) as broker:
                 with broker.client() as client:
@@ -140,7 +140,7 @@ class DisabledTests(SynchronousTestCase):
             self.assertEqual(self.with_rows(broker), set())
 
     def test_over_a_store_with_its_files(self) -> None:
-        """What plugins left in the store does not hinder a start without them, or with them."""
+        """Files of plugins in the store do not prevent a start with or without the plugins."""
         folder = self.mktemp()
         with running_broker(SETTINGS, data=folder) as broker, broker.client() as client:
             self.works(broker, client)
@@ -153,7 +153,7 @@ class DisabledTests(SynchronousTestCase):
                 _send(client)
 
     def works(self, broker: RunningBroker, client: RawClient) -> None:
-        """What the kernel does: send, pull, offsets, groups, queries."""
+        """Check the features of the kernel: send, pull, offsets, groups, queries."""
         client.send("T", b"plain", keys="k", properties={"UNIQ_KEY": "7F" * 16})
         self.assertEqual([each.body for each in client.pull("T")], [b"plain"])
         heartbeat = json.dumps({
@@ -171,7 +171,7 @@ class DisabledTests(SynchronousTestCase):
         self.assertEqual(_send(client, "%RETRY%g"), 0)
 
     def answers(self, client: RawClient, without: set[str]) -> None:
-        """All codes and deeds of the others are there, those of the ones left out are not."""
+        """Check the codes and features of the enabled plugins, and the refusal of the others."""
         kernel = codes_of()
         for name, plugin in stock_plugins().items():
             for code in sorted(codes_of((name, plugin)) - kernel):
@@ -189,7 +189,7 @@ class DisabledTests(SynchronousTestCase):
 
     @staticmethod
     def with_rows(broker: RunningBroker) -> set[str]:
-        """The plugins that say something in the runtime table."""
+        """Return the plugins that have rows in the runtime table."""
         info = broker.call(lambda: broker.kernel.hooks.runtime_info())
         return {plugin for plugin, begin in ROWS.items()
                 if any(name.startswith(begin) for name in info)}

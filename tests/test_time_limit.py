@@ -1,4 +1,4 @@
-"""Tests that hang fail, whatever they wait for, and the run goes on, under pytest and trial."""
+"""Tests that hang fail, and the run continues, under pytest and trial."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RunnerTests(SynchronousTestCase):
             self.assertIn("do not end: the waiting thread", out)
 
     def test_workers(self) -> None:
-        """Each runner tells what its workers found, whatever threads are left in them."""
+        """Each runner reports the results of its workers, whatever threads they have left."""
         runs = self.run_tests([f"BlockingTests.test_{name}" for name in (
             "lock_that_another_thread_has", "passes")], option={"pytest": "-n1", "trial": "-j1"})
         for runner, end in (("pytest", "1 failed, 1 passed"),
@@ -97,16 +97,16 @@ class RunnerTests(SynchronousTestCase):
             self.assertNotIn("ProcessTerminated", out)
 
     def test_what_no_alarm_interrupts(self) -> None:
-        """The process ends, and says where it was."""
+        """The process ends, and reports the place."""
         for _, out in self.run_tests(["DeafTests.test_in_c"], limit_s=0.3).values():
             self.assertIn("in test_in_c", out)
 
 
 class LimitTests(SynchronousTestCase):
-    """How long a test may take."""
+    """The time that a test may take."""
 
     def test_by_ring_and_class(self) -> None:
-        """A class may have longer, and not less."""
+        """A class may have a longer time, and no shorter one."""
         for module, timeout, limit in (
             ("tests.protocol.test_flags", None, 120), ("tests.protocol.test_flags", 5, 120),
             ("tests.protocol.test_flags", 200, 200),

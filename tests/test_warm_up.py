@@ -1,4 +1,4 @@
-"""Tests of tests/bench/warm_up.py: benchmarks begin to count when no side gets faster any more."""
+"""Benchmarks begin to count when no side gets faster any more."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ BENCH = Path(__file__).resolve().parent / "bench"
 
 
 def side_of(costs: Iterator[float]) -> Callable[[], dict[str, float]]:
-    """A side whose rounds cost so much, one after the other."""
+    """Return a side whose rounds have these costs."""
     return lambda: {"us": next(costs)}
 
 
 class WarmUpTests(SynchronousTestCase):
-    """warm_up()."""
+    """The function warm_up()."""
 
     def warm(self, rounds_max: int = 20, **sides: list[float]) -> tuple[bool, list[str]]:
-        """Warm sides up whose rounds cost so much; :returns: whether they are warm, what is said.
+        """Warm up sides with these costs; :returns: whether they are warm, and the output.
 
         The last cost goes on.
         """
@@ -40,7 +40,7 @@ class WarmUpTests(SynchronousTestCase):
         return is_warm, said.getvalue().splitlines()
 
     def test_it_goes_on_until_the_slower_side_is_warm(self) -> None:
-        """Ours is warm after two rounds, and is loaded until Apache's is warm too."""
+        """Ours is warm after two rounds, and continues until Apache's is warm."""
         is_warm, said = self.warm(ours=[5.0, 5.1], Apache=[25.9, 14.0, 9.0, 6.4, 6.0])
         self.assertTrue(is_warm)
         self.assertEqual(said[0], "warm-up pull, round 1: ours us 5.00; Apache us 25.90")
@@ -59,13 +59,13 @@ class WarmUpTests(SynchronousTestCase):
         self.assertFalse(are_close({"send": 5.0, "pull": 25.0}, {"send": 5.0, "pull": 12.0}))
 
     def test_a_side_that_stays_cold_is_named(self) -> None:
-        """The benchmark goes on, and its reader knows."""
+        """The benchmark continues, and its output names the side."""
         is_warm, said = self.warm(3, ours=[5.0], Apache=[40.0, 20.0, 10.0])
         self.assertFalse(is_warm)
         self.assertEqual(said[-1], "warm-up pull: NOT WARM after 3 rounds: Apache")
 
     def test_every_benchmark_with_a_peer_warms_it_up(self) -> None:
-        """Those that start Apache's broker or Kafka's; wire_loads does it for run and others.
+        """All benchmarks that start Apache's or Kafka's broker do so.
 
         crash_bench times the start of a process, which is cold by its nature.
         """

@@ -56,7 +56,7 @@ class Hung(BaseException):
 
 
 class _State:
-    """What the process knows of hanging tests."""
+    """The state of the process with regard to hanging tests."""
 
     #: Where stacks are printed: under pytest not what the test's output is collected in.
     report: TextIO | None = sys.__stderr__
@@ -65,12 +65,12 @@ class _State:
 
 
 def report_to(stream: TextIO) -> None:
-    """Print stacks here."""
+    """Print stacks to this file."""
     _State.report = stream
 
 
 def limit_of(module: str, name: str, timeout: object = None) -> float:
-    """The seconds that a test may take.
+    """Return the seconds that a test may take.
 
     :param module: its import name.
     :param name: of its method.
@@ -85,10 +85,7 @@ def limit_of(module: str, name: str, timeout: object = None) -> float:
 
 
 def stacks(frame: FrameType | None = None) -> str:
-    """The last calls of all threads, the main thread's at the end.
-
-    :param frame: where the main thread is; None: here.
-    """
+    """Return the last calls of all threads, with the main thread last."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     frames = sys._current_frames()
@@ -114,7 +111,7 @@ class _Watch:
         self.alarms = 0
 
     def alarm(self, _: int, frame: FrameType | None) -> None:
-        """Fail the test where its main thread is."""
+        """Fail the test at the current line of its main thread."""
         self.alarms += 1
         text = f"{self._name} did not end within {self._limit_s:g} s"
         if self.alarms == 1:
@@ -131,7 +128,7 @@ class _Watch:
 
 @contextlib.contextmanager
 def limited(name: str, limit_s: float, is_first_told: bool = False) -> Iterator[None]:
-    """Raise Hung in what takes longer; only the main thread can be interrupted so.
+    """Raise Hung in a call that takes longer; only the main thread can be interrupted.
 
     :param name: of the test.
     :param is_first_told: see ``_Watch``.
@@ -183,7 +180,7 @@ def install() -> None:
 
 
 def _forget_busy_threads() -> None:
-    """Give the reactor another pool of threads: it would wait for those that hang."""
+    """Give the reactor another pool of threads, because it would wait for those that hang."""
     reactor: Any = sys.modules.get("twisted.internet.reactor")
     pool = getattr(reactor, "threadpool", None)
     if pool is None or not pool.working:
@@ -197,7 +194,7 @@ def _forget_busy_threads() -> None:
 
 
 def _leave() -> None:
-    """End the process although threads of a test that hung are left; all is reported by now."""
+    """End the process although threads of a test still hang; all results are reported."""
     if not _State.has_hung:
         return
     end = time.monotonic() + min(_LEAVE_S, float(os.environ.get(_VARIABLE) or _LEAVE_S))
