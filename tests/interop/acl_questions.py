@@ -1,4 +1,4 @@
-"""Requests to brokers with access control: what passes and what does not."""
+"""Requests to brokers with access control: those that are accepted, and those that are not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AclQuestion:
 
 
 def answers(broker: Broker) -> dict[str, tuple[int, str]]:
-    """Code and remark of each, by name."""
+    """Return the code and the remark of each request, by name."""
     found = {}
     for question in acl_questions():
         fields = signed(question.keys, question.fields, question.body, _VERSION)
@@ -65,7 +65,7 @@ def _heartbeat(group: str, *topics: str) -> bytes:
 
 
 def acl_questions() -> Iterator[AclQuestion]:
-    """All of them, in order."""
+    """Return all requests, in order."""
     yield from _keys()
     yield from _messages()
     yield from _consumers()

@@ -56,14 +56,14 @@ _PLACE: Final = re.compile(r", [\w.]+\([A-Za-z]+\.java:\d+\)")
 
 
 def without_place(text: str) -> str:
-    """What a broker said, without where in Java it said it."""
+    """Return a remark of a broker, without its place in Java's code."""
     return _PLACE.sub("", text)
 
 
 def signed(
     keys: tuple[str, str] | None, fields: dict[str, str], body: bytes, version: int
 ) -> dict[str, str]:
-    """Fields with what signing adds to them."""
+    """Return the fields with those that the signature adds."""
     if keys is None:
         return fields
     fields = {**fields, "AccessKey": keys[0]}
@@ -72,7 +72,7 @@ def signed(
 
 @dataclass
 class Broker:
-    """A broker that runs, as its clients know it."""
+    """A running broker, as its clients know it."""
 
     namesrv: str
     port: int

@@ -1,4 +1,4 @@
-"""What tools ask of a broker, beside topics and groups themselves.
+"""The requests of tools to a broker, except those about topics and groups.
 
 To be asked behind ``questions``, whose clients are still connected.
 """
@@ -19,7 +19,7 @@ _HOST: Final = "7F00000100002A9F"
 
 
 def admin_questions() -> Iterator[Question]:
-    """All of them, in order."""
+    """Return all requests, in order."""
     yield topic_q("for tools", "A1", readQueueNums="2", writeQueueNums="2")
     yield topic_q("for tools, ordered", "A2", readQueueNums="1", writeQueueNums="1", order="true")
     for group in ("AG", "AH"):

@@ -1,4 +1,4 @@
-"""Every command of mqadmin's groups, in one state of a cluster of one broker.
+"""Every command of mqadmin, in one state of a cluster with one broker.
 
 The same lines are given to mqadmin and to ``twistmq admin``: names and options are the same. The
 state is a topic that was sent to and consumed, with a producer and a consumer that stay.
@@ -63,7 +63,7 @@ class Step:
     changes: bool = False
 
     def line(self, values: Mapping[str, str]) -> str:
-        """The command line for one cluster."""
+        """Return the command line for one cluster."""
         return self.text.format_map(values)
 
 
@@ -78,7 +78,9 @@ _MORE_FIGURES: Final = "figures of flow control beside Apache's"
 
 
 def _refusal(code: RequestCode) -> str:
-    """Why our servers do not serve a code, as broker/CODES.md says; empty when they do."""
+    """Return the reason in broker/CODES.md why our servers refuse a code; empty if
+    they serve it.
+    """
     found = re.search(rf"(?m)^\| {int(code)} \| {code.name} \| (refused[^|]*?) \|",
                       (ROOT / "broker" / "CODES.md").read_text())
     return found[1] if found else ""
@@ -234,7 +236,7 @@ def _has_committed_retries(broker: str) -> bool:
 def state(
     namesrv: str, broker: str, *, cluster: str = "DefaultCluster"
 ) -> Iterator[dict[str, str]]:
-    """Bring a fresh cluster into the state; gives what stands in the lines.
+    """Bring a new cluster into the state; returns the values for the command lines.
 
     :param broker: "host:port".
     """
@@ -269,7 +271,7 @@ def state(
 
 
 def mqadmin_sweep(namesrv: str, broker: str, version: str = "5.3.3") -> dict[str, str]:
-    """What mqadmin prints, step by step, by the step's text."""
+    """Return the output of mqadmin for each step, by the text of the step."""
     steps = steps_of(version)
     with state(namesrv, broker) as values:
         printed = mqadmin(namesrv, [step.line(values) for step in steps], version=version,
@@ -311,14 +313,14 @@ _VOLATILE: Final = (
 
 
 def differences(apache: str, ours: str) -> list[str]:
-    """What two outputs have not in common: lines of one shape only, with - for Apache's."""
+    """Return the lines that differ between two outputs; those of Apache's begin with -."""
     theirs, mine = shape(apache), shape(ours)
     return [*[f"-{line}" for line in theirs if line not in mine],
             *[f"+{line}" for line in mine if line not in theirs]]
 
 
 def shape(text: str) -> list[str]:
-    """The different lines of an output, with what differs from run to run replaced, in order."""
+    """Return the different lines of an output, in order, with replaced variable parts."""
     for pattern, replacement in _VOLATILE:
         text = pattern.sub(replacement, text)
     lines = [line.strip() for line in text.splitlines()]

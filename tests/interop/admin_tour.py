@@ -1,4 +1,4 @@
-"""The same small workload and the same mqadmin commands, against any cluster of one broker.
+"""One small workload and one list of mqadmin commands, for any cluster with one broker.
 
     report = tour("127.0.0.1:9876", "127.0.0.1:10911")
 
@@ -37,7 +37,7 @@ _WORKLOAD_SECONDS: Final = 120.0
 
 @contextlib.contextmanager
 def workload(namesrv: str) -> Iterator[str]:
-    """Producer and consumer that have done their work and stay; gives the consumer's id."""
+    """Run a producer and a consumer, which stay connected; returns the consumer's id."""
     classes = java_classes(_VERSION, HERE / "mqadmin_workload")
     with tempfile.TemporaryDirectory(prefix="workload-") as home:
         java = java_command(Path(home), [str(classes), class_path(_VERSION)])
@@ -82,7 +82,7 @@ def wait_for_registration(namesrv: str, broker: str) -> None:
 
 
 def _run(namesrv: str, commands: dict[str, str]) -> dict[str, str]:
-    """Run commands by name; what each printed."""
+    """Run commands by name; returns their outputs."""
     return dict(zip(commands, mqadmin(namesrv, list(commands.values()), version=_VERSION),
                     strict=True))
 

@@ -1,4 +1,4 @@
-"""Asks a broker or a name server questions, and keeps what can be compared of its answers."""
+"""Sends requests to a broker or a name server, and keeps the comparable parts of the answers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _LEFT_BEHIND: Final = ("Negative", "New21", " ", "a*b")
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply, without what differs from run to run."""
+    """A reply without the parts that differ between runs."""
 
     code: int
     remark: str
@@ -74,7 +74,7 @@ class Answer:
 
 
 class Asker:
-    """Asks one broker, a question after the other.
+    """Sends one request after the other to a broker.
 
     Apache's broker enters messages into their queues a little after it has answered: what reads
     queues or the index is asked once the broker is behind with nothing. Its name server lets a
@@ -89,7 +89,7 @@ class Asker:
         self._left: set[str] = set()
 
     def ask(self, question: Question) -> RemotingCommand:
-        """The reply."""
+        """Return the reply."""
         if self._sent and question.code in _DISPATCHED:
             self._wait_for_dispatch()
         self._sent = self._sent or question.code not in _DISPATCHED
@@ -100,7 +100,7 @@ class Asker:
         return self._reply(question)
 
     def _wait_for_departures(self) -> None:
-        """A broker that did not say rightly who it is stays: what is asked next tells."""
+        """Wait until the broker has noticed the departures of clients, by its answers."""
         deadline = time.monotonic() + _DEPARTURE_SECONDS
         asked = Question("who is there", RequestCode.GET_BROKER_CLUSTER_INFO)
         while time.monotonic() < deadline:
@@ -117,7 +117,7 @@ class Asker:
         self._sent = False
 
     def _has_dispatched(self) -> bool:
-        """Apache's broker cannot say in its first second, and answers with an exception."""
+        """Whether everything is dispatched; Apache's broker raises an error in its first second."""
         reply = self._reply(Question("how far it is", RequestCode.GET_BROKER_RUNTIME_INFO))
         return reply.code == ResponseCode.SUCCESS and (
             json_dialect.decode(reply.body)["table"]["dispatchBehindBytes"] == "0")
@@ -138,7 +138,7 @@ class Asker:
 
 
 def ask_all(port: int, asked: Iterable[Question]) -> dict[str, Answer]:
-    """The answers of one broker, by question."""
+    """Return the answers of one broker, by question."""
     with socket.create_connection(("127.0.0.1", port), 30) as connection:
         asker = Asker(connection)
         return {question.name: _answer(question, asker.ask(question)) for question in asked}
@@ -163,7 +163,7 @@ def _answer(question: Question, reply: RemotingCommand) -> Answer:
 
 
 def _ordered(value: Any) -> Any:
-    """Java's sets and maps have any order."""
+    """Return the value with Java's sets and maps in order."""
     if isinstance(value, dict):
         return {name: _ordered(item) for name, item in sorted(value.items())
                 if name not in _LEFT_BEHIND and name not in _PASSING}
@@ -191,7 +191,7 @@ def _steady(value: Any) -> str:
 
 
 def _steady_progress(value: ConsumeStatsList) -> str:
-    """How far all groups have come; Apache's broker does not say what is pulled."""
+    """Return the progress of all groups without the pulled offset, which Apache's broker lacks."""
     groups = {group: sorted(f"{queue} {offset.broker_offset} {offset.consumer_offset} "
                             f"{offset.last_timestamp}"
                             for each in stats for queue, offset in each.offset_table.items())

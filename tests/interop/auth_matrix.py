@@ -113,14 +113,14 @@ _REQUESTS: Final[dict[str, tuple[int, dict[str, str], bytes]]] = {
 
 
 def matrix_requests() -> Iterator[Asked]:
-    """Each request by each user."""
+    """Return each request by each user."""
     for user in USERS:
         for label, (code, fields, body) in _REQUESTS.items():
             yield Asked(f"{label} by {user}", user, int(code), fields, body)
 
 
 def fault_requests() -> Iterator[Asked]:
-    """What is wrong in requests about users and policies of the super user."""
+    """Return the wrong requests about users and policies, by the super user."""
     def entry(**values: object) -> bytes:
         given = {"resource": "Topic:a", "actions": ["Pub"], "decision": "Allow", **values}
         return json.dumps({"policies": [{"policyType": "Custom", "entries": [given]}]}).encode()
@@ -158,7 +158,7 @@ def fault_requests() -> Iterator[Asked]:
 
 
 def password_of(user: str) -> tuple[str, str]:
-    """The keys of a user."""
+    """Return the keys of a user."""
     return user, f"secret-of-{user}"
 
 
@@ -184,14 +184,14 @@ def _ask(broker: Broker, asked: Asked) -> RemotingCommand:
 
 
 def outcome(reply: RemotingCommand) -> str:
-    """What became of a request in the matrix."""
+    """Return the result of a request in the matrix."""
     text = reply.remark or ""
     return text if reply.code == ResponseCode.NO_PERMISSION and (
         text.startswith(("User:", "check signature", "username"))) else LET_IN
 
 
 def outcomes(broker: Broker) -> dict[str, str]:
-    """All of them, by their label."""
+    """Return all results, by label."""
     found = {asked.label: outcome(_ask(broker, asked)) for asked in matrix_requests()}
     for asked in fault_requests():
         reply = _ask(broker, asked)

@@ -40,7 +40,7 @@ def apache_broker(folder: Path, stack: ExitStack, version: str) -> Broker:
 
 
 def our_broker(folder: Path, stack: ExitStack) -> Broker:
-    """Start ours."""
+    """Start our broker."""
     home = folder / "ours"
     running = stack.enter_context(servers(
         home, *[f"{name}={value}" for name, value in SETTINGS.items()], "brokerIP1=127.0.0.1"))

@@ -37,7 +37,7 @@ LIGHT: Final = ("%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%b", "", "%LMQ%a,%LMQ%c,%LMQ%b")
 
 
 class _Asked:
-    """Asks a broker and keeps what it answered."""
+    """Sends requests to a broker and keeps its answers."""
 
     def __init__(self, client: PlainClient) -> None:
         self.rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Capture what Apache's Java client chooses and makes by itself, without a server.
+"""Capture the choices and ids that Apache's Java client makes without a server.
 
 These are allocations of queues to members by each strategy, queues chosen by a hash of a key, and
 compressed bodies. The Java programs ``Allocations``, ``HashChoices`` and ``Compression`` of

@@ -26,7 +26,7 @@ PLAIN_TOPIC: Final = "GoldenExtensionPlain"
 
 
 def workload(port: int) -> bytes:
-    """Messages some of which the group wants; :returns: the answer to 321 about the first."""
+    """Send messages, some of which the group wants; :returns: the answer to 321 about the first."""
     with PlainClient(port) as client:
         for topic in (TOPIC, PLAIN_TOPIC):
             client.call(17, {

@@ -1,4 +1,4 @@
-"""Capture what Apache's filter library and broker make of expressions, as golden/filter.
+"""Capture the results of Apache's filter library and broker, as golden/filter.
 
 The library is asked for the answers of the expressions of ``filter_cases``. The broker runs with
 two groups that filter one topic and one that filters another; one of them is gone when the broker
@@ -41,7 +41,7 @@ _LETTERS: Final = {"TRUE": "T", "FALSE": "F", "NULL": "N", "ERROR": "E", "REFUSE
 
 
 def properties_of(number: int) -> dict[str, str]:
-    """Of a message of the topic; some have no price, and one's is no number."""
+    """Return the properties of a message; some have no price, and one's is no number."""
     properties = {"TAGS": f"Tag{number % 3}"}
     if number % 5:
         properties["price"] = "much" if number == 7 else str(number % 11)
@@ -51,7 +51,7 @@ def properties_of(number: int) -> dict[str, str]:
 
 
 def heartbeat(client_id: str, group: str, subscriptions: list[dict[str, Any]]) -> bytes:
-    """The body of a heartbeat of one consumer."""
+    """Return the body of a heartbeat of one consumer."""
     return json.dumps({
         "clientID": client_id, "producerDataSet": [], "consumerDataSet": [{
             "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
@@ -63,7 +63,7 @@ def heartbeat(client_id: str, group: str, subscriptions: list[dict[str, Any]]) -
 
 
 def workload(port: int) -> None:
-    """Groups come, messages are sent, and one group goes."""
+    """Register groups, send messages, and unregister one group."""
     with PlainClient(port) as client:
         for topic in (TOPIC, OTHER_TOPIC):
             client.call(17, {

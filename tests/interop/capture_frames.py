@@ -1,4 +1,4 @@
-"""Capture the frames that real clients and Apache's servers exchange, into tests/golden/frames.
+"""Capture the frames of real clients and Apache's servers, in tests/golden/frames.
 
 Recorders stand before the name server and the broker: clients come to them, and a recorder's route
 answers send them to the other recorder. Apache's broker registers through a third one.
@@ -77,7 +77,7 @@ def keep_where(
     gallery: Gallery, folder: str, recorder: Recorder, code: int, name: str, what: str,
     accept: Callable[[Exchange], bool],
 ) -> None:
-    """Keep the first exchange that is accepted; :raises LookupError: when there is none."""
+    """Keep the first exchange that is accepted; :raises LookupError: if there is none."""
     for exchange in recorder.exchanges(code):
         if exchange.reply is not None and accept(exchange):
             keep(gallery, folder, f"{code}-{name}", exchange, what)
@@ -86,7 +86,7 @@ def keep_where(
 
 
 def is_consumer_heartbeat(exchange: Exchange) -> bool:
-    """Whether a heartbeat speaks of a consumer with a tag expression."""
+    """Whether a heartbeat has a consumer with a tag expression."""
     return any("||" in subscription["subString"]
                for group in json.loads(exchange.request.body).get("consumerDataSet", [])
                for subscription in group["subscriptionDataSet"])
@@ -116,7 +116,7 @@ class Capture:
 
     @property
     def client_address(self) -> str:
-        """The name server as recorded clients are to know it."""
+        """Return the address of the name server for recorded clients."""
         return f"127.0.0.1:{self.client_port}"
 
     def __enter__(self) -> Capture:
@@ -130,7 +130,7 @@ class Capture:
         self._stack.close()
 
     def forget(self) -> None:
-        """Drop what was recorded of clients."""
+        """Drop the recorded frames of clients."""
         self.namesrv.frames.clear()
         self.broker.frames.clear()
 
@@ -158,7 +158,7 @@ def java_frames(gallery: Gallery, capture: Capture, home: Path) -> None:
 
 
 def other_clients(gallery: Gallery, capture: Capture) -> None:
-    """The Go client and the C++ one."""
+    """Run the Go client and the C++ client."""
     capture.forget()
     clients.go_round(capture.client_address)
     for recorder in (capture.namesrv, capture.broker):
@@ -170,7 +170,7 @@ def other_clients(gallery: Gallery, capture: Capture) -> None:
 
 
 def plain_requests(gallery: Gallery, capture: Capture) -> None:
-    """Requests made by hand, for what no client here sends."""
+    """Send requests that no client here sends."""
     routes = [
         ("route-unquoted", 400, {"topic": "TBW102"}, "a version below 401: keys without quotes"),
         ("route-quoted", 401, {"topic": "TBW102"}, "version 401: standard JSON"),
@@ -198,7 +198,7 @@ def plain_requests(gallery: Gallery, capture: Capture) -> None:
 
 
 def broker_requests(gallery: Gallery, capture: Capture) -> None:
-    """Refusals and reads by offset, at the broker."""
+    """Send refused requests, and reads by offset, to the broker."""
     queue = {"topic": "GoldenJSONall", "queueId": "0"}
     pull = {**queue, "consumerGroup": "GoldenG", "maxMsgNums": "32", "sysFlag": "4",
             "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
@@ -241,7 +241,7 @@ def broker_requests(gallery: Gallery, capture: Capture) -> None:
 
 
 def admin_frames(gallery: Gallery, capture: Capture) -> None:
-    """What mqadmin asks and how it is answered."""
+    """Record the requests of mqadmin and their responses."""
     capture.forget()
     mqadmin(capture.client_address, [
         "updateTopic -c DefaultCluster -t GoldenAdmin -r 4 -w 4",
@@ -255,7 +255,7 @@ def admin_frames(gallery: Gallery, capture: Capture) -> None:
 
 
 def registration_frames(gallery: Gallery, folder: Path, first_port: int) -> None:
-    """What Apache's broker sends to a name server.
+    """Record the requests of Apache's broker to a name server.
 
     5.3.3 compresses the body but says ``"compressed":"false"``, so no name server of 5.x takes it;
     4.9.4 says what it does.

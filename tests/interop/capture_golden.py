@@ -1,4 +1,4 @@
-"""Capture everything in tests/golden from Apache RocketMQ 5.3.3 anew.
+"""Capture all data of tests/golden from Apache RocketMQ 5.3.3 again.
 
     python -m tests.interop.capture_golden [frames] [store-edges] [store-batch] [extension]
         [filter] [metrics] [mqadmin] [mqadmin-options] [trace]

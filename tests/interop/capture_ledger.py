@@ -38,7 +38,9 @@ LEDGER_SETTINGS: Final = {
 
 
 def _written(path: Path) -> bytes:
-    """The bytes of a file without the zeros at its end; an index file has 160 MiB of them."""
+    """Return the bytes of a file without the zeros at its end; an index file has
+    160 MiB of them.
+    """
     parts = []
     with open(path, "rb") as file:
         while piece := file.read(_PIECE_SIZE):

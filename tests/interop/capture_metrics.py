@@ -1,4 +1,4 @@
-"""Keep which metrics Apache's broker 5.3.3 has for Prometheus once metrics_workload.py was run."""
+"""Keep the metrics that Apache's broker 5.3.3 has for Prometheus after metrics_workload.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep what mqadmin 5.3.3 prints of Apache's broker on the tour of admin_tour.py.
+"""Keep the output of mqadmin 5.3.3 for Apache's broker on the tour of admin_tour.py.
 
 tests/interop/test_mqadmin.py compares the two brokers live; these texts show what is expected to a
 reader, and where there is no Java.

@@ -42,7 +42,7 @@ _HEAD: Final = struct.Struct(">qi")
 
 
 def _inner(body: bytes, properties: str) -> bytes:
-    """One message of a batch."""
+    """Return one message of a batch."""
     text = properties.encode()
     size = 4 * 5 + len(body) + 2 + len(text)
     return struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(
@@ -73,7 +73,7 @@ def send_numbered(client: PlainClient, number: int) -> None:
 
 
 def _status(client: PlainClient) -> dict[str, str]:
-    """The runtime table of the broker."""
+    """Return the runtime table of the broker."""
     reply = client.call(28).reply
     assert reply is not None and reply.code == 0, reply
     table: dict[str, str] = json.loads(reply.body)["table"]
@@ -94,7 +94,7 @@ def _workload(client: PlainClient) -> tuple[int, list[int]]:
 
 
 def _stream(port: int, place: int) -> bytes:
-    """All that the master sends to a slave which reports a place, the first heartbeat included."""
+    """Return the stream to a slave that reports an offset, with the first heartbeat."""
     data = b""
     at = 0
     with socket.create_connection(("127.0.0.1", port), timeout=60) as slave:

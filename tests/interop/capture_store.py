@@ -1,4 +1,4 @@
-"""Capture corners of the store, which tests/golden/store does not have, as golden/store-edges.
+"""Capture special cases of the store that tests/golden/store lacks, as golden/store-edges.
 
 What is there while the broker runs (abort, lock); a record in the V2 layout, which only a retry
 topic is long enough for; the used regions of an index file of the default size; the filler at the
@@ -54,7 +54,7 @@ def send(client: PlainClient, topic: str, queue_id: int, body: bytes, properties
 
 
 def workload(port: int) -> None:
-    """Forty messages over three log files, one of them sent back, and an offset."""
+    """Send forty messages in three log files, send one of them back, and commit an offset."""
     with PlainClient(port) as client:
         client.call(17, {
             "topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2",
@@ -118,7 +118,7 @@ def v2_record(gallery: Gallery, log: Path) -> None:
 
 
 def filler(gallery: Gallery, peer: Peer, store: Path) -> None:
-    """Remove the log's first file and all queues: the broker builds them from what is left."""
+    """Delete the log's first file and all queues, which the broker builds from the rest."""
     (store / "commitlog" / ("0" * 20)).unlink()
     shutil.rmtree(store / "consumequeue")
     queue = store / "consumequeue" / TOPIC / "0" / ("0" * 20)

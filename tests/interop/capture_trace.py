@@ -1,4 +1,4 @@
-"""Capture what clients with their trace on store in the trace topic, as golden/trace.
+"""Capture the messages that tracing clients store in the trace topic, as golden/trace.
 
 `trace_java/TraceRound.java` and `go_trace/main.go` say what is sent and consumed. A file is the
 body of one message of the trace topic; its row has the message's keys.
@@ -46,7 +46,7 @@ class TraceTopics:
         self._group = "golden_trace_reader"
 
     def new_messages(self) -> list[StoredMessage]:
-        """What came since the last time."""
+        """Return the messages since the last call."""
         found: list[StoredMessage] = []
         with RawClient(self._address) as client:
             for topic in (TRACE_TOPIC, CLOUD_TOPIC):

@@ -1,4 +1,4 @@
-"""Our client against three brokers: ours, Apache's 4.9.4 and 5.3.3.
+"""Our client with three brokers: ours, Apache's 4.9.4 and 5.3.3.
 
     class SendTests(ClientTestCase):
         def test_sends(self) -> None:

@@ -32,7 +32,7 @@ def messages(prefix: str, count: int) -> list[Message]:
 
 
 def of_topic(topic: str, prefix: str, count: int) -> list[Message]:
-    """The same for one topic."""
+    """Return the same for one topic."""
     return [Message(topic, prefix.encode() + each.body, tags=each.tags, keys=each.keys,
                     flag=each.flag, properties=each.properties)
             for each in messages(prefix, count)]
@@ -50,7 +50,7 @@ def tell_sent(identity: str, message: Message) -> None:
 
 
 async def done(value: Any) -> Any:
-    """The value of whatever a style returns."""
+    """Return the value of a call in any style."""
     return await value if hasattr(value, "__await__") else value
 
 

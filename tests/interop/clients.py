@@ -1,4 +1,4 @@
-"""Run other people's clients against a name server: Apache's Java and Go ones, and a C++ one.
+"""Other people's clients with a name server: Apache's Java and Go clients, and a C++ one.
 
 Every function here blocks. Call it from a thread (``deferToThread``), or from a test whose servers
 are other processes. What a client needs is built once, into ~/.cache/rocketmq-peer/rounds, under a
@@ -57,16 +57,12 @@ Keys = tuple[str, str]
 
 
 class RoundError(Exception):
-    """A client's round failed, or did not end in time. The text is what it printed."""
+    """A client's round failed, or did not end in time; the text is its output."""
 
 
 def run(command: Sequence[str | Path], timeout: float, *, cwd: Path | None = None,
         environment: dict[str, str] | None = None) -> str:
-    """Run a program; what it printed, errors included.
-
-    :param timeout: seconds; then it is killed, with the processes it started.
-    :raises RoundError: when its status is not 0, or in time it has not ended.
-    """
+    """Run a program; returns its output, including errors."""
     process = subprocess.Popen(
         [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, cwd=cwd, env={**os.environ, **(environment or {})},
@@ -133,7 +129,7 @@ def java_missing(version: str, modules: Sequence[str] = MODULES) -> str:
 
 
 class JavaTestCase(SynchronousTestCase):
-    """A test that needs Apache's programs, skipped where they cannot run; ``folder`` is its own."""
+    """A test that needs Apache's programs, skipped if they cannot run; ``folder`` is its own."""
 
     #: Of Apache's programs.
     version = "5.3.3"
@@ -186,16 +182,7 @@ def java_round(
     version: str, phase: str, namesrv: str, state: Path, *, serialize_type: str = "JSON",
     redelivery_ms: int = WAIT_MS, timeout: float = ROUND_TIMEOUT, keys: Keys | None = None,
 ) -> str:
-    """Run one phase of the Java client's round; what it printed.
-
-    :param phase: ``phase1``, then a restart of the broker, then ``phase2``; ``cluster`` and
-        ``filter`` stand alone.
-    :param state: a file that the first phase writes and the second reads.
-    :param serialize_type: the header's encoding, ``JSON`` or ``ROCKETMQ``.
-    :param redelivery_ms: longest wait until a failed message comes again.
-    :param keys: access key and secret key that requests are signed with.
-    :raises RoundError: when a check fails.
-    """
+    """Run one phase of the Java client's round; returns its output."""
     classes = java_classes(version, main="SpineRound")
     with client_home() as home:
         command = java_command(home, [str(classes), class_path(version)])
@@ -207,11 +194,7 @@ def java_round(
 
 
 def java_program(version: str, main: str, *arguments: str, timeout: float = ROUND_TIMEOUT) -> str:
-    """Run one of the programs beside the round; what it printed.
-
-    :param main: its class.
-    :raises RoundError: when a check fails.
-    """
+    """Run one of the programs beside the round; returns its output."""
     classes = java_classes(version, main=main)
     with client_home() as home:
         command = java_command(home, [str(classes), class_path(version)])
@@ -243,11 +226,7 @@ def go_program(name: str, folder: Path = HERE) -> Path:
 def go_round(
     namesrv: str, *, timeout: float = ROUND_TIMEOUT, keys: Keys | None = None
 ) -> str:
-    """Run the Go client's round; what it printed.
-
-    :param keys: access key and secret key that requests are signed with.
-    :raises RoundError: when a check fails.
-    """
+    """Run the Go client's round; returns its output."""
     program = go_program("go_round")
     with client_home() as home:
         signing = [] if keys is None else ["-access-key", keys[0], "-secret-key", keys[1]]
@@ -288,13 +267,7 @@ def python_client_round(
     namesrv: str, *, expands_batches: bool = True, timeout: float = ROUND_TIMEOUT,
     keys: Keys | None = None,
 ) -> str:
-    """Run the round of PyPI's rocketmq 0.4.4; what it printed.
-
-    :param expands_batches: whether the broker sees this client's batches as batches; Apache's
-        does not.
-    :param keys: access key and secret key that requests are signed with.
-    :raises RoundError: when a check fails.
-    """
+    """Run the round of PyPI's rocketmq 0.4.4; returns its output."""
     with client_home() as home:
         kind = "expands_batches" if expands_batches else "keeps_batches"
         return run([python_with(PYTHON_CLIENT), HERE / "python_round.py", namesrv, kind,

@@ -18,10 +18,7 @@ _PATIENCE_S = 60.0
 
 
 def check_logins(test: SynchronousTestCase, namesrv: str, keys: tuple[str, str]) -> None:
-    """Right keys are accepted, wrong ones are not, and the broker denies what the account may not.
-
-    :param keys: of an account that may not create topics.
-    """
+    """Check that right keys are accepted, and wrong ones and missing permissions are not."""
     with PageSession(namesrv, timeout_s=_PATIENCE_S) as unsigned:
         for name, secret, is_right in (
                 (*keys, True), (keys[0], "wrong-secret", False), ("nobody-key", keys[1], False)):

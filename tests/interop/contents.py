@@ -1,4 +1,4 @@
-"""What a client can see of a broker, to compare two brokers that open the same store."""
+"""The parts of a broker that a client can see, to compare two brokers that open one store."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def pipelined(client: RawClient, requests: Iterable[Request]) -> Iterator[Remoti
 
 @dataclass
 class Contents:
-    """What a broker says of its store."""
+    """The answers of a broker about its store."""
 
     #: Records by topic, queue id and queue offset, and those of each key asked for.
     records: dict[tuple[str, int, int], StoredMessage] = field(default_factory=dict)
@@ -156,7 +156,9 @@ class Contents:
 
 
 def _keys_of(message: StoredMessage) -> list[tuple[str, str]]:
-    """What a message is looked for by: its first key and its unique one, with its topic."""
+    """Return the keys of a message to look for: its first key and its unique one,
+    with its topic.
+    """
     fields = message.properties_map()
     return [(message.topic, key) for key in (
         *fields.get(names.KEYS, "").split()[:1], fields[names.UNIQ_KEY])]
@@ -180,7 +182,7 @@ def fields_of(message: StoredMessage) -> dict[str, Any]:
 
 
 def differences(before: Contents, after: Contents) -> list[str]:
-    """What another broker does not say as the first did; it may have more messages."""
+    """Return the differences of another broker, which may have more messages."""
     problems = []
     for place, message in before.records.items():
         other = after.records.get(place)
@@ -205,7 +207,7 @@ def differences(before: Contents, after: Contents) -> list[str]:
 
 
 def _lost_keys(before: Contents, after: Contents) -> list[str]:
-    """What a broker that was asked for the messages of another does not find by their keys.
+    """Return the keys of the first broker's messages by which another broker does not find them.
 
     Both brokers have to find everything after a crash too, under messageIndexSafe. Apache's removes
     the index files that are newer than the checkpoint's time of the index and dispatches again from

@@ -1,4 +1,4 @@
-"""A store written by one broker, opened by the other: ours and Apache's, over one folder.
+"""A store that our broker and Apache's open in turn, over one folder.
 
 ``fill`` sends messages of mixed kinds to a broker; an ``Exchange`` has brokers take turns, and
 compares what the one and the other say of the store.
@@ -185,7 +185,8 @@ class Exchange:
     def turn(
         self, whose: str, kill: bool, before: Contents | None, count: int, kinds: str = "plain"
     ) -> Contents:
-        """Start a broker, compare with what the one before had, send, take all down, end it.
+        """Start a broker, compare it with the previous one, send, record
+        everything, and stop it.
 
         :param whose: "apache" or "ours".
         :param kill: end it with SIGKILL.
@@ -226,7 +227,7 @@ class Exchange:
         return contents
 
     def check_store(self, when: str) -> None:
-        """`twistmq store check` must find the store whole.
+        """Check that `twistmq store check` has no finding.
 
         :param when: for the message.
         """
@@ -245,13 +246,13 @@ class Exchange:
         assert not missing, f"store dump lacks {len(missing)} records: {missing[:9]}"
 
     def timers(self) -> list[dict[str, Any]]:
-        """What `twistmq store dump --view timers` lists."""
+        """Return the timers that `twistmq store dump --view timers` lists."""
         status, text = self._run("dump", "--json", "--view", "timers")
         assert not status, f"store dump: {status}\n{text[-2000:]}"
         return [json.loads(line) for line in text.splitlines()]
 
     def timers_read_ms(self) -> int:
-        """Up to when timed messages were delivered, as the store says."""
+        """Return the time up to which timed messages were delivered, by the store."""
         path = self._peer.home / "store" / "config" / "timercheck"
         return TimerCheckpoint.decode(path.read_bytes()).last_read_ms
 
@@ -263,7 +264,7 @@ class Exchange:
         return done.returncode, done.stdout
 
     def rolled(self) -> dict[str, int]:
-        """How many files there are: of the commit log, of the longest queue, of the index."""
+        """Return the numbers of files of the commit log, the longest queue and the index."""
         store = self._peer.home / "store"
         queues = (len(list(path.iterdir())) for path in store.glob("consumequeue/*/*"))
         return {"commit log": len(list(store.glob("commitlog/*"))),

@@ -1,4 +1,4 @@
-"""Expressions and properties whose answers Apache's filter library and ours must share.
+"""Expressions and properties for which Apache's filter library and ours must agree.
 
     python -m tests.interop.capture_golden filter
 

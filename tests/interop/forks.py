@@ -1,4 +1,4 @@
-"""The command line in processes that start fast: each is forked from one that has all modules.
+"""The command line in processes that start fast, because each is a fork with all modules.
 
 A start of Python and its modules costs seconds of a busy machine, and a test that kills a broker
 two hundred times has no use for them. A forked process is as apart from the others as any: it has
@@ -55,7 +55,7 @@ for line in sys.stdin:
 
 
 class _Forker:
-    """The process that the others are forked from; started when it is asked first."""
+    """The process from which the others are forked, started at the first request."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -113,7 +113,7 @@ class Forked:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is running."""
         return Path(f"/proc/{self.pid}").exists()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:

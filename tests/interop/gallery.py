@@ -1,4 +1,4 @@
-"""Files of captured bytes and texts, and the index that says what each of them is."""
+"""Files of captured bytes and texts, and the index that describes them."""
 
 from __future__ import annotations
 

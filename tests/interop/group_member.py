@@ -1,4 +1,4 @@
-"""A member of a group, and one of a group that keeps order; java/GroupMember.java is the same.
+"""A member of a group, and one of an ordered group; java/GroupMember.java is the same.
 
     python -P group_member.py NAMESRV CONCURRENT_TOPIC ORDERLY_TOPIC WORK_MS
 
@@ -22,18 +22,18 @@ _lock = threading.Lock()
 
 
 def now_ms() -> int:
-    """Unix ms."""
+    """Return Unix ms."""
     return time.time_ns() // 1_000_000
 
 
 def tell(line: str) -> None:
-    """Print a line whole."""
+    """Print a whole line."""
     with _lock:
         print(line, flush=True)
 
 
 def handler(topic: str, work_ms: int) -> Callable[[ReceivedMessage[Any]], None]:
-    """Tells the begin and the end of its work."""
+    """Print the begin and the end of the work of a handler."""
     def handle(message: ReceivedMessage[Any]) -> None:
         what = (f"{message.queue.broker_name} {message.queue.queue_id} {message.offset} "
                 f"{message.attempt - 1} {message.body.decode()}")

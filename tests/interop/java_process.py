@@ -1,4 +1,4 @@
-"""A program that runs beside a test, until it ends or is killed: of tests/interop/java, or ours."""
+"""A program of tests/interop/java or of ours that runs beside a test until it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_SECONDS: Final = 120.0
 
 
 class LineProcess:
-    """It is started at once; it tells lines, and leaves at the end of its input.
+    """A process that starts at once, prints lines, and ends with its input.
 
     :param command: its words.
     """
@@ -43,7 +43,7 @@ class LineProcess:
                 self.lines.append(line.rstrip("\n"))
 
     def told(self, word: str) -> list[str]:
-        """The lines that begin with a word."""
+        """Return the lines that begin with a word."""
         return [line for line in list(self.lines) if line.split(" ")[0] == word]
 
     def wait_for(self, word: str, times: int = 1) -> None:
@@ -77,20 +77,20 @@ class LineProcess:
         return self.told(word)[count].split(" ")
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL; all that it told before is in ``lines``."""
+        """Send SIGKILL; the earlier output is in ``lines``."""
         self._process.kill()
         self._end()
 
     def leave(self) -> None:
-        """End its input, and wait until it has ended; :raises AssertionError: when it fails."""
+        """Close its input and wait for its end; :raises AssertionError: when it fails."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         status = self._process.wait(_END_SECONDS)
@@ -98,7 +98,7 @@ class LineProcess:
         assert status == 0, f"status {status}\n{self._text()}"
 
     def close(self) -> None:
-        """Leave nothing behind, whatever became of it."""
+        """End the process, whatever its state is."""
         if self._process.poll() is None:
             self._process.kill()
         self._end()

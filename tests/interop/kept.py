@@ -1,4 +1,4 @@
-"""Servers, and rounds of clients, that the tests of one module share: each start costs seconds.
+"""Servers, and rounds of clients, that the tests of one module share, because starts are slow.
 
     def broker(folder: Path, stack: ExitStack) -> Peer: ...
 
@@ -32,7 +32,7 @@ _AT_ONCE: Final = 2
 
 
 class _Kept:
-    """What the module whose tests run now has made, by the function that made it."""
+    """The objects that the current module has created, by the function that created them."""
 
     def __init__(self) -> None:
         self._module = ""
@@ -66,7 +66,7 @@ atexit.register(_kept.close)
 
 
 def kept(case: TestCase, make: Callable[[Path, ExitStack], T]) -> T:
-    """The servers of the test's module.
+    """Return the servers of the test's module.
 
     :param make: starts them, once; it is given a folder of their own, and the stack on which it
         puts their ends. A method does not do: each test has another.
@@ -75,18 +75,14 @@ def kept(case: TestCase, make: Callable[[Path, ExitStack], T]) -> T:
 
 
 def end_others(module: str) -> None:
-    """End what another module than this one keeps; "" is no module."""
+    """End the objects of another module than this one; "" is no module."""
     _kept.end_others(module)
 
 
 def at_once(
     stack: ExitStack, rounds: Mapping[str, Callable[[], str]]
 ) -> dict[str, Future[str]]:
-    """Begin rounds of clients, of which some run at the same time.
-
-    :param stack: the end of it waits for the rounds.
-    :returns: for each name the output of its round, or the error.
-    """
+    """Begin rounds of clients, some of which run at the same time."""
     threads = ThreadPoolExecutor(_AT_ONCE)
     stack.callback(threads.shutdown)
     return {name: threads.submit(each) for name, each in rounds.items()}

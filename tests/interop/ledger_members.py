@@ -22,7 +22,7 @@ _ELECTION_SECONDS: Final = 60
 
 @dataclass(frozen=True)
 class MemberRole:
-    """A member as it describes itself; -1 stands for no term and for the ends of an empty log."""
+    """A member as it describes itself; -1 means no term, and an end of an empty log."""
 
     role: str
     term: int
@@ -37,7 +37,7 @@ def peers_text(ports: Mapping[str, int]) -> str:
 
 
 class LedgerMembers(JavaProcess):
-    """Members that are started at once.
+    """Members that start at once.
 
     :param peers: for each member the ports at which it reaches the members, its own included.
     :param batches: whether entries are pushed in batches.
@@ -66,7 +66,7 @@ class LedgerMembers(JavaProcess):
         return MemberRole(role, int(term), "" if leader == "null" else leader, int(begin), int(end))
 
     def find_leader(self) -> str:
-        """Return which of these members leads and is followed by the others; empty if none is."""
+        """Return the member that leads and is followed by the others; empty if there is none."""
         leaders = {self.role(member).leader for member in self.members}
         leader = leaders.pop() if len(leaders) == 1 else ""
         return leader if leader in self.members and self.role(leader).role == "LEADER" else ""

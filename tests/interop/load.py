@@ -1,4 +1,4 @@
-"""Senders that never stop: several connections with many messages in flight, also over kills.
+"""Senders that never stop: several connections with many messages in flight, during kills.
 
 A body is ``<run/sender/number>`` and some filling; which answer each got is kept. After a lost
 connection a sender connects again; messages without an answer may be stored or not.
@@ -68,12 +68,12 @@ class Load:
 
     @property
     def acknowledged(self) -> set[bytes]:
-        """The bodies that were answered with 0."""
+        """Return the bodies that were answered with 0."""
         with self._lock:
             return {body for body, code in self.answers.items() if code == ResponseCode.SUCCESS}
 
     def count(self, code: int = ResponseCode.SUCCESS) -> int:
-        """How many answers had a code."""
+        """Return the number of answers with a code."""
         return self.counts[code]
 
     def wait_for(self, more: int, code: int = ResponseCode.SUCCESS, seconds: float = 120) -> float:
@@ -91,13 +91,13 @@ class Load:
         wait_until(f"an answer of {codes}", lambda: count() > before, seconds)
 
     def rate(self, seconds: float) -> float:
-        """Answers with 0 a second, over some time."""
+        """Return the answers with 0 a second, over some time."""
         begin, before = time.monotonic(), self.count()
         self._stops.wait(seconds)
         return (self.count() - before) / (time.monotonic() - begin)
 
     def silence(self) -> float:
-        """How long ago the last answer came, seconds."""
+        """Return the seconds since the last answer."""
         return time.monotonic() - self._answered
 
     # --- one sender

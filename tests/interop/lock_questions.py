@@ -1,4 +1,4 @@
-"""Questions about locks of queues, for after those of `questions.py`.
+"""Requests for locks of queues, after those of `questions.py`.
 
 What of it takes time, renewal and expiry, `test_orderly_members.py` shows with both brokers.
 """
@@ -27,7 +27,7 @@ def _ask(what: str, code: RequestCode, client: str | None, queue_ids: str = "012
 
 
 def lock_questions() -> Iterator[Question]:
-    """All of them, in order."""
+    """Return all requests, in order."""
     yield _ask("first", _LOCK, "one", "01")
     yield _ask("first again", _LOCK, "one", "01")
     yield _ask("second gets what is left", _LOCK, "two")
@@ -58,7 +58,7 @@ def lock_questions() -> Iterator[Question]:
 
 
 def _dead_letters() -> Iterator[Question]:
-    """A group that holds locks keeps order: what it sends to its retry topic it gave up."""
+    """Return requests of a group with locks, whose messages to its retry topic are dead letters."""
     yield Question("HEART_BEAT of who keeps order", RequestCode.HEART_BEAT, {}, json.dumps({
         "clientID": "locker", "producerDataSet": [], "consumerDataSet": [{
             "groupName": "L1", "consumeType": "CONSUME_PASSIVELY", "unitMode": False,

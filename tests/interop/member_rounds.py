@@ -36,7 +36,7 @@ _HANDLED_SECONDS: Final = 300.0
 
 
 class Copy(NamedTuple):
-    """Two turns with one message, one after the other."""
+    """Two deliveries of one message, one after the other."""
 
     queue: Queue
     before: Work
@@ -53,7 +53,7 @@ def _start(group: MixedGroup, kind: str, names: list[str]) -> None:
 
 
 def restart_often(group: MixedGroup, kind: str, rounds: int, members: int = 3) -> None:
-    """Each member leaves and comes back so often, one at a time."""
+    """Let each member leave and return a number of times, one at a time."""
     _start(group, kind, [f"m{number}" for number in range(members)])
     for number in range(rounds):
         for name in list(group.living):
@@ -63,7 +63,7 @@ def restart_often(group: MixedGroup, kind: str, rounds: int, members: int = 3) -
 
 
 def join_often(group: MixedGroup, kind: str, count: int, members: int = 2) -> None:
-    """A member joins those that are there, and leaves again, so often."""
+    """Let a member join the others and leave again, a number of times."""
     _start(group, kind, [f"m{number}" for number in range(members)])
     for number in range(count):
         group.start(f"j{number}", kind)
@@ -74,7 +74,7 @@ def join_often(group: MixedGroup, kind: str, count: int, members: int = 2) -> No
 
 def kill_often(group: MixedGroup, kind: str, count: int, chosen: random.Random,
                members: int = 4) -> None:
-    """A member is killed so often, and another one comes for it.
+    """Kill a member a number of times, and replace it.
 
     It has handled messages for more than ``LATE_COMMIT_MS`` by then.
     """
@@ -109,19 +109,19 @@ def copies_of(group: MixedGroup) -> list[Copy]:
 
 
 def ended_copies(group: MixedGroup) -> list[Copy]:
-    """The copies of messages whose handler had ended."""
+    """Return the copies of messages whose handler had ended."""
     return [each for each in copies_of(group) if each.before.end_ms is not None]
 
 
 def missing(group: MixedGroup) -> set[str]:
-    """Bodies that were acknowledged to the producer, and not handled to the end."""
+    """Return the acknowledged bodies that were not handled completely."""
     ended = {work.body for works in group.works(CONCURRENT).values() for work in works
              if work.end_ms is not None}
     return set(group.sent[CONCURRENT]) - ended
 
 
 def handover_faults(group: MixedGroup) -> list[Copy]:
-    """Copies of messages whose handler did not run when their queue changed hands.
+    """Return the copies of messages whose handler did not run when their queue changed members.
 
     Members tell of a change a little later than it happens.
     """
@@ -153,14 +153,14 @@ def _uncommitted(
 
 
 def kill_bound(group: MixedGroup, since_ms: int = LATE_COMMIT_MS) -> int:
-    """How many messages the kills may repeat at most."""
+    """Return how many messages the kills may repeat at most."""
     queues = group.works(CONCURRENT).values()
     return sum(len(_uncommitted(group, member, works, since_ms)) for works in queues
                for member in group.killed_ms)
 
 
 def kill_faults(group: MixedGroup, since_ms: int = LATE_COMMIT_MS) -> list[Copy]:
-    """Copies that neither a kill nor a change of hands between the living allows.
+    """Return the copies that neither a kill nor a change of members explains.
 
     :param since_ms: how long before a kill the last commit was at most.
     """

@@ -1,4 +1,4 @@
-"""A little of everything that a broker has metrics for, and a scrape of them."""
+"""A workload with a little of everything that a broker has metrics for, and a scrape."""
 
 from __future__ import annotations
 
@@ -41,11 +41,7 @@ Series = dict[str, tuple[str, list[str]]]
 
 
 def series_of(text: str) -> Series:
-    """What there is in a scrape; of samples of one name the labels of all.
-
-    The kind is that of the line above the samples: Apache's exporter leaves the unit out of the
-    name there.
-    """
+    """Return the series of a scrape; those of one name have the labels of all."""
     found: Series = {}
     kind = ""
     for line in text.splitlines():
@@ -63,7 +59,7 @@ def series_of(text: str) -> Series:
 
 
 def scrape(url: str) -> str:
-    """The text that a scrape of Prometheus's gets."""
+    """Return the text of a scrape of Prometheus."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         text: str = answer.read().decode()
     return text
@@ -133,7 +129,7 @@ class Workload:
             origin_msg_id="0", max_reconsume_times=0))
 
     def _transaction(self, state: int | None) -> None:
-        """A half message, and its end if it has one."""
+        """Send a half message, and its end if it has one."""
         header = send_header(TOPIC, _now_ms(), properties={
             "TRAN_MSG": "true", "PGROUP": "meter_writers", "UNIQ_KEY": f"{state or 0:032X}"})
         header.sys_flag = SYS_TRANSACTION_PREPARED

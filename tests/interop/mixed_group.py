@@ -1,4 +1,4 @@
-"""A group with Apache's members and ours, whose members join, leave and are killed under load.
+"""A group with Apache's members and ours, which join, leave and are killed under load.
 
     group = MixedGroup(*both_brokers(folder, stack))
     change_often(group, random.Random(1), 20)
@@ -91,13 +91,13 @@ class _Feed(threading.Thread):
             self.failures.append(repr(error))
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop the sends."""
         self._is_over.set()
         self.join(60)
 
 
 class MixedGroup:
-    """The members there are or were, and what they did.
+    """The present and former members, and their work.
 
     :param namesrv: the name server of the brokers.
     :param brokers: their addresses.
@@ -127,23 +127,23 @@ class MixedGroup:
 
     @property
     def work_ms(self) -> int:
-        """How long a handler takes."""
+        """Return the duration of a handler."""
         return self._work_ms
 
     @property
     def rate(self) -> int:
-        """Messages a second, of each topic."""
+        """Return the messages a second in each topic."""
         return self._rate
 
     @property
     def sent(self) -> dict[str, list[str]]:
-        """The acknowledged bodies, by topic."""
+        """Return the acknowledged bodies, by topic."""
         return self._feed.sent
 
     # --- changes
 
     def start(self, name: str, kind: str) -> None:
-        """A member joins.
+        """Start a member.
 
         :param kind: ``OURS``, the release of Apache's Java client, or ``GO``, whose members are in
             the group ``CONCURRENT`` only.
@@ -163,13 +163,13 @@ class MixedGroup:
         return JavaProcess(kind, "GroupMember", *words, properties=self._properties)
 
     def kill(self, name: str) -> None:
-        """A member is killed."""
+        """Kill a member."""
         self.living.remove(name)
         self.processes[name].kill()
         self.killed_ms[name] = _now_ms()
 
     def leave(self, name: str) -> None:
-        """A member leaves."""
+        """Let a member leave."""
         self.living.remove(name)
         self.left_ms[name] = _now_ms()
         self.processes[name].leave()
@@ -214,7 +214,7 @@ class MixedGroup:
                 for line in process.told("end") if line.split(" ")[1] == topic}
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         self._feed.stop()
         for process in self.processes.values():
             process.close()
@@ -243,7 +243,7 @@ class MixedGroup:
                 for queue, works in queues.items()}
 
     def changes(self, topic: str) -> dict[tuple[str, Queue], list[tuple[int, bool]]]:
-        """When each member got each queue, and lost it; Unix ms."""
+        """Return the times at which each member got and lost each queue; Unix ms."""
         found: defaultdict[tuple[str, Queue], list[tuple[int, bool]]] = defaultdict(list)
         for name, process in self.processes.items():
             had: set[str] = set()
@@ -276,7 +276,7 @@ def both_brokers(folder: Path, stack: ExitStack) -> tuple[str, list[str]]:
 
 
 def change_often(group: MixedGroup, chosen: random.Random, count: int) -> None:
-    """All members join; then they are killed, leave and come back, so many changes in all.
+    """Let all members join; then they are killed, leave and return, a number of times in all.
 
     After each change the members divide the queues of the concurrent group within 30 s. Those of
     the orderly one do at the end: the locks of killed members have to expire.
@@ -299,7 +299,7 @@ def change_often(group: MixedGroup, chosen: random.Random, count: int) -> None:
 
 
 def copies(group: MixedGroup, topic: str) -> tuple[int, list[str]]:
-    """How often messages came again, and which of them should not have.
+    """Return how often messages were repeated, and the repetitions that are wrong.
 
     A message may come again when its handler ran, or ran shortly before, as its queue changed
     hands: an offset says only up to where all are finished. When a member is killed, or two have a
@@ -338,7 +338,7 @@ def copies(group: MixedGroup, topic: str) -> tuple[int, list[str]]:
 
 
 def _settled_ms(member: str, took_ms: int) -> int:
-    """When a member that took a queue knows where it begins, at the earliest, Unix ms.
+    """Return the earliest time at which a member knows the beginning of a queue, Unix ms.
 
     Ours asks for the offset again half a second later.
     """
@@ -346,7 +346,7 @@ def _settled_ms(member: str, took_ms: int) -> int:
 
 
 def faults_of(group: MixedGroup) -> list[str]:
-    """All that was wrong in both groups."""
+    """Return all faults in both groups."""
     return [*copies(group, CONCURRENT)[1], *overlaps(group, ORDERLY),
             *order_faults(group, ORDERLY)]
 

@@ -1,4 +1,4 @@
-"""Run several commands of Apache's mqadmin in one JVM, since each start of one costs seconds.
+"""Run several commands of Apache's mqadmin in one JVM, because each start takes seconds.
 
     python -m tests.interop.mqadmin [--version 5.3.3] NAMESRV < FILE
 
@@ -35,12 +35,7 @@ def mqadmin(
     namesrv: str, commands: Sequence[str], *, version: str = "5.3.3", timeout: float = TIMEOUT,
     keys: tuple[str, str] | None = None,
 ) -> list[str]:
-    """Run commands one after the other; what each printed, errors included.
-
-    :param commands: each as it would be typed after `mqadmin`, without the name server.
-    :param keys: access key and secret key that requests are signed with.
-    :raises RoundError: when the tool does not end in time, or at a command it cannot parse.
-    """
+    """Run commands one after the other; returns their outputs, including errors."""
     classes = java_classes(version, HERE / "mqadmin_java")
     lines = ["\t".join([*shlex.split(command), "-n", namesrv]) for command in commands]
     with tempfile.TemporaryDirectory(prefix="mqadmin-") as folder:

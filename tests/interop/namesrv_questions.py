@@ -1,4 +1,4 @@
-"""Requests to ask two name servers; the brokers they know of are registered by requests too.
+"""Requests to two name servers; requests also register the brokers that they know.
 
 As in `questions`: each is raw, the order matters, names are unique.
 """
@@ -21,7 +21,7 @@ _TOPICS: Final = {"T1": (6, 0), "ReadOnly": (4, 0), "Closed": (0, 0), "Unit": (6
 
 
 def namesrv_questions() -> Iterator[Question]:
-    """All of them, in order."""
+    """Return all requests, in order."""
     yield from _values()
     yield from _registrations()
     yield from _routes("first")
@@ -57,7 +57,7 @@ def _register(
     topics: Mapping[str, tuple[int, int]] = _TOPICS, version: int = 1, filters: Any = (),
     crc: int | None = None, **fields: str | None,
 ) -> Question:
-    """:param crc: of the body; None: the right one."""
+    """:param crc: that of the body; None: the right one."""
     body = json.dumps({
         "topicConfigSerializeWrapper": {
             "topicConfigTable": {
@@ -149,7 +149,9 @@ def _leaving() -> Iterator[Question]:
 
 
 def _faults() -> Iterator[Question]:
-    """What makes no broker; at the end, as Apache's name server keeps something of it."""
+    """Return wrong registrations; they are last, because Apache's name server keeps
+    parts of them.
+    """
     yield q("nothing", RequestCode.GET_ROUTEINFO_BY_TOPIC)
     yield _register("with one topic only", "f", "10.0.0.7:1", topics={"T1": (6, 0)})
     for missing in ("brokerName", "brokerAddr", "clusterName", "haServerAddr", "brokerId"):

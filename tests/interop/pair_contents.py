@@ -1,4 +1,4 @@
-"""Messages of every kind for a pair, and questions that both of its brokers answer alike."""
+"""Messages of every kind for a pair, and requests that both of its brokers answer equally."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Workload:
 
 
 def queue_ends(address: str) -> dict[tuple[str, int], int]:
-    """The maximum offset of each queue of the messages, as a broker says it."""
+    """Return the maximum offset of each queue of the messages at a broker."""
     with RawClient(address) as client:
         return {(topic, queue_id): client.max_offset(topic, queue_id)
                 for topic, count in TOPICS.items() for queue_id in range(count)}

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^Run the real Apache RocketMQ beside this project, from its published jars.
 """Run the real Apache RocketMQ beside this project, from its published jars.
 
 The jars come from the Maven registry that `mvn` is configured with, once, into
@@ -85,12 +85,12 @@ MQADMIN_MAIN: Final = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
 def jars_folder(version: str, modules: Sequence[str] = MODULES) -> Path:
-    """Where the jars of modules of one release are; ``complete`` is there once all are."""
+    """Return the folder of the jars of one release; ``complete`` exists when all are there."""
     return CACHE / (version if modules == MODULES else "-".join((*modules, version)))
 
 
 def class_path(version: str, modules: Sequence[str] = MODULES) -> str:
-    """The class path of one release, whose jars are fetched when they are not there yet."""
+    """Return the class path of one release; missing jars are fetched."""
     home = jars_folder(version, modules)
     if not (home / "complete").exists():
         home.mkdir(parents=True, exist_ok=True)
@@ -105,11 +105,8 @@ def class_path(version: str, modules: Sequence[str] = MODULES) -> str:
 def java_command(
     home: Path, class_paths: list[str], heap: str = "256m", *, short_lived: bool = True
 ) -> list[str]:
-    """A quiet `java` that keeps what it writes below a folder; options and main class may follow.
-
-    :param home: becomes the user's home and Apache's home.
-    :param class_paths: folders of classes, and of jars, which end with ``/*``.
-    :param short_lived: whether it may be slower than Java can be, to start sooner, in its turn.
+    """Return a quiet `java` command with its files in a folder; options and main
+    class may follow.
     """
     home.mkdir(parents=True, exist_ok=True)
     quiet = home / "quiet.xml"
@@ -124,7 +121,7 @@ def java_command(
 
 
 def _sharing(jars: str) -> list[str]:
-    """Options of a program that maps the archive of these jars, when there is one.
+    """Return the options of a program that maps the archive of these jars, if there is one.
 
     Java goes on without an archive that is another Java's, and would say so in its output.
     """
@@ -218,7 +215,7 @@ class Peer:
         self.namesrv_address = self.namesrv_address or f"127.0.0.1:{self.namesrv_port}"
 
     def broker_settings(self) -> dict[str, str]:
-        """What goes into the broker's file."""
+        """Return the settings in the broker's file."""
         settings = {
             "brokerClusterName": "DefaultCluster", "brokerName": "broker-peer", "brokerId": "0",
             "brokerIP1": "127.0.0.1", "listenPort": str(self.broker_port),

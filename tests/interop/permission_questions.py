@@ -1,4 +1,4 @@
-"""Requests that ask what is permitted and how long things may be, for brokers of several settings.
+"""Requests about permissions and limits, for brokers with several settings.
 
 As in `questions`: each is raw, the order matters, names are unique.
 """
@@ -45,7 +45,7 @@ def _pull(
 
 
 def _batch(what: str, name: str, messages: Sequence[tuple[bytes, str]], **fields: str) -> Question:
-    """:param messages: body and properties of each."""
+    """:param messages: the body and the properties of each message."""
     encoded = b""
     for body, text in messages:
         properties = text.encode()
@@ -71,7 +71,7 @@ def permission_questions() -> Iterator[Question]:
 
 
 def _topic_permissions() -> Iterator[Question]:
-    """Each permission, for sends and pulls, and as a template."""
+    """Return sends and pulls for each permission, also of a template."""
     for perm in range(9):
         name = f"Perm{perm}"
         yield topic_q(f"perm {perm}", name, perm=str(perm))
@@ -106,7 +106,7 @@ def _group_permissions() -> Iterator[Question]:
 
 
 def _pulls() -> Iterator[Question]:
-    """What a pull may name, and where it may begin."""
+    """Return pulls with different arguments and offsets."""
     for name in ("nope", "a b", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102"):
         yield _pull(repr(name), name)
     for queue_id in (9, -1):
@@ -125,7 +125,7 @@ def _pulls() -> Iterator[Question]:
 
 
 def _limits() -> Iterator[Question]:
-    """How long a message may be."""
+    """Return messages at and above the limits."""
     for what, size in (("longest", _BODY_MAX), ("too long", _BODY_MAX + 1)):
         asked = send_q(f"{what} body", "Perm6")
         yield Question(asked.name, asked.code, asked.fields, bytes(size))
@@ -142,7 +142,7 @@ def _limits() -> Iterator[Question]:
 
 
 def _batches() -> Iterator[Question]:
-    """Batches that may not be."""
+    """Return batches that are not permitted."""
     yield _batch("two", "Perm6", [(b"1", ""), (b"2", "TAGS\x01a\x02")])
     yield _batch("none", "Perm6", [])
     yield _batch("retry topic", "%RETRY%PullG", [(b"1", "")])
@@ -155,7 +155,7 @@ def _batches() -> Iterator[Question]:
 
 
 def _waits() -> Iterator[Question]:
-    """Whether the answer waits for the disk is no answer by itself."""
+    """Return requests with and without WAIT, whose answers must not differ."""
     for text in ("true", "false", "no"):
         yield send_q(f"WAIT {text}", "Perm6", i=f"WAIT\x01{text}\x02UNIQ_KEY\x01w-{text}\x02")
         yield q(f"WAIT {text}", RequestCode.QUERY_MESSAGE, topic="Perm6", key=f"w-{text}",
@@ -166,7 +166,7 @@ def _waits() -> Iterator[Question]:
 
 
 def closed_questions() -> Iterator[Question]:
-    """A broker with the settings CLOSED."""
+    """Return the requests for a broker with the settings CLOSED."""
     yield send_q("unknown", "Unknown")
     yield send_q("retry topic", "%RETRY%Nobody")
     yield q("broker's topic", RequestCode.GET_TOPIC_CONFIG, topic="broker-a")
@@ -200,7 +200,7 @@ def closed_questions() -> Iterator[Question]:
 
 
 def read_only_questions() -> Iterator[Question]:
-    """A broker with the settings READ_ONLY."""
+    """Return the requests for a broker with the settings READ_ONLY."""
     yield topic_q("made", "Made")
     yield topic_q("ordered", "Ordered", order="true")
     for name in ("Made", "Ordered", "Unknown", "%RETRY%Nobody"):
@@ -213,7 +213,7 @@ def read_only_questions() -> Iterator[Question]:
 
 
 def write_only_questions() -> Iterator[Question]:
-    """A broker with the settings WRITE_ONLY."""
+    """Return the requests for a broker with the settings WRITE_ONLY."""
     yield topic_q("made", "Made")
     yield topic_q("ordered", "Ordered", order="true")
     for name in ("Made", "Ordered"):

@@ -1,4 +1,4 @@
-"""A consumer that pops, of one connection: it shows what a broker gives out, and when.
+"""A pop consumer with one connection, which shows the messages of a broker and their times.
 
 It knows its messages by what their receipts say, so that it can acknowledge what another broker
 over the same store gave out.
@@ -42,7 +42,7 @@ class Popper:
 
     def pop(self, count: int = 32, invisible_ms: int = 60_000, poll_ms: int = 0,
             queue_id: int = -1) -> list[Popped]:
-        """Messages; none when there are none."""
+        """Return messages, or none."""
         reply = self.client.request(RequestCode.POP_MESSAGE, PopMessageRequestHeader(
             consumer_group=self.group, topic=self.topic, queue_id=queue_id, max_msg_nums=count,
             invisible_time=invisible_ms, poll_time=poll_ms, init_mode=0, exp_type="TAG", exp="*",
@@ -98,7 +98,7 @@ class Popper:
             self.ack(*self.pop(poll_ms=300))
 
     def consume_for(self, seconds: float) -> None:
-        """Pop and acknowledge what still comes."""
+        """Pop and acknowledge the remaining messages."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.ack(*self.pop(poll_ms=300))

@@ -1,4 +1,4 @@
-"""Ports for servers that another process will bind, and may bind again after a restart.
+"""Ports for servers that another process will bind, also again after a restart.
 
 A port that the system chose for a moment is anybody's a moment later: the next connection of any
 client may have it, even the one that tries to reach the server that is about to come back there.
@@ -35,7 +35,7 @@ _locks: list[int] = []
 
 
 def free_port() -> int:
-    """A port that is free, with the ones around it that a broker takes.
+    """Return a free port, around which the other ports of a broker are free.
 
     :raises RuntimeError: when none is found.
     """

@@ -105,7 +105,7 @@ class Proxy:
         wait_for_port(self.port, self._process)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -129,7 +129,7 @@ def make_topics(broker: str) -> None:
 
 
 def _make_group(client: RawClient, name: str, in_order: bool) -> None:
-    """A group that tries again after a second."""
+    """Create a group with a retry delay of one second."""
     _ask(client, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps({
         "groupName": name, "consumeMessageOrderly": in_order, "retryQueueNums": 1,
         "retryMaxTimes": 1 if name == TWO_ATTEMPTS else 16,

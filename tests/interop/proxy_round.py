@@ -50,13 +50,13 @@ Received = Any
 
 
 class Checks:
-    """Counts what was asserted."""
+    """Counts the assertions."""
 
     count = 0
 
     @classmethod
     def same(cls, expected: object, actual: object, what: str) -> None:
-        """:raises AssertionError: when they differ."""
+        """Compare two values; :raises AssertionError: if they differ."""
         cls.count += 1
         if expected != actual:
             raise AssertionError(f"{what}: expected {expected}, got {actual}")
@@ -78,7 +78,7 @@ def configuration() -> Received:
 
 
 def message(topic: str, body: str, **fields: object) -> Received:
-    """A message; ``fields`` are its attributes."""
+    """Return a message; ``fields`` are its attributes."""
     made = Message()
     made.topic = topic
     made.body = body.encode()
@@ -88,14 +88,14 @@ def message(topic: str, body: str, **fields: object) -> Received:
 
 
 def producer(topic: str, checker: Received = None) -> Received:
-    """A started producer."""
+    """Return a started producer."""
     made = Producer(configuration(), (topic,), checker)
     made.startup()
     return made
 
 
 def simple(group: str, topic: str, filter_expression: Received = None) -> Received:
-    """A consumer whose group has its offsets: a new one begins with what comes from now on.
+    """Return a simple consumer whose group has committed offsets.
 
     The client sends its settings to the proxy without waiting for them to arrive, and the proxy
     fails a receive that overtakes them.
@@ -116,7 +116,7 @@ def simple(group: str, topic: str, filter_expression: Received = None) -> Receiv
 
 
 def take(consumer: Received, count: int, hidden_seconds: int = HIDDEN_SECONDS) -> list[Received]:
-    """Receive until there are so many messages."""
+    """Receive until there is a number of messages."""
     taken: list[Received] = []
 
     def some() -> bool:
@@ -169,7 +169,7 @@ def sends() -> None:
 
 
 def invisible() -> None:
-    """A message comes again when its time is over, and when that time is changed."""
+    """A message is delivered again after its invisible time, and after a change of that time."""
     topic = "ProxyPyInvisible"
     consumer, sender = simple(topic, topic), producer(topic)
     sender.send(message(topic, "again"))
@@ -186,7 +186,7 @@ def invisible() -> None:
 
 
 class Listener(MessageListener):  # type: ignore[misc, unused-ignore]
-    """Takes messages; those whose body ends with ``failing`` fail the first time."""
+    """Accepts messages; those whose body ends with ``failing`` fail the first time."""
 
     def __init__(self, failing: str) -> None:
         self._failing = failing
@@ -196,7 +196,7 @@ class Listener(MessageListener):  # type: ignore[misc, unused-ignore]
         self.taken: dict[str, list[str]] = {}
 
     def consume(self, message: Received) -> Received:
-        """One message."""
+        """Handle one message."""
         body = message.body.decode()
         with self._lock:
             if body.endswith(self._failing) and body not in self.failed:
@@ -206,7 +206,7 @@ class Listener(MessageListener):  # type: ignore[misc, unused-ignore]
         return ConsumeResult.SUCCESS
 
     def count(self) -> int:
-        """How many were taken."""
+        """Return the number of handled messages."""
         with self._lock:
             return sum(map(len, self.taken.values()))
 
@@ -244,7 +244,7 @@ def fifo() -> None:
 
 
 def delay() -> None:
-    """A message of a set time comes then; one that is recalled does not."""
+    """A message with a time is delivered then; one that is recalled is not."""
     topic = "ProxyPyDelay"
     consumer, sender = simple(topic, topic), producer(topic)
     at_ms = time.time_ns() // 1_000_000 + DELAY_MS
@@ -263,13 +263,13 @@ def delay() -> None:
 
 
 class Checker(TransactionChecker):  # type: ignore[misc, unused-ignore]
-    """Commits one message; it may be asked about the others too, when their end is late."""
+    """A checker that commits one message; it may be asked about others with a late end."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
     def check(self, message: Received) -> Received:
-        """One message."""
+        """Check one message."""
         body = message.body.decode()
         self.asked.append(body)
         return (TransactionResolution.COMMIT if body == "checked"
@@ -277,7 +277,7 @@ class Checker(TransactionChecker):  # type: ignore[misc, unused-ignore]
 
 
 def transactions() -> None:
-    """Half messages come once committed, by the producer or its checker."""
+    """Half messages are delivered when the producer or its checker has committed them."""
     topic, checker = "ProxyPyTransactions", Checker()
     consumer, sender = simple(topic, topic), producer(topic, checker)
     opened = {}
@@ -306,7 +306,7 @@ def transactions() -> None:
 
 
 def tags() -> None:
-    """A subscription to one of two tags."""
+    """A subscription to one of two tags is tested."""
     topic = "ProxyPyTags"
     consumer, sender = simple(topic, topic, FilterExpression("TagA")), producer(topic)
     for index in range(COUNT):
@@ -335,7 +335,7 @@ def tell(part: Callable[[], None]) -> None:
 
 
 def main() -> None:
-    """The whole round."""
+    """Run the whole round."""
     with ThreadPoolExecutor(len(PARTS)) as threads:
         list(threads.map(tell, PARTS))
     print(f"ok {Checks.count} checks", flush=True)

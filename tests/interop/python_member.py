@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 
 def tell(line: str) -> None:
-    """Print a line whole."""
+    """Print a whole line."""
     with _lock:
         print(line, flush=True)
 

@@ -1,4 +1,4 @@
-"""A round of PyPI's `rocketmq==0.4.4`, a C++ client of 2019, in an environment of its own.
+"""A round of PyPI's `rocketmq==0.4.4`, a C++ client of 2019, in its own environment.
 
     python python_round.py NAMESRV (expands_batches | keeps_batches) [ACCESS_KEY SECRET_KEY]
 
@@ -35,13 +35,13 @@ Received = Any
 
 
 class Checks:
-    """Counts what was asserted."""
+    """Counts the assertions."""
 
     count = 0
 
     @classmethod
     def that(cls, holds: bool, what: str) -> None:
-        """:raises AssertionError: saying ``what`` when it does not hold."""
+        """Check a condition; :raises AssertionError: with ``what`` if it is false."""
         cls.count += 1
         if not holds:
             raise AssertionError(what)
@@ -58,7 +58,7 @@ class Checks:
 
 
 class Round:
-    """One topic of its own, filled in every way the client has and read in both.
+    """One topic that is filled in every way of the client, and read in both ways.
 
     ``sent`` maps each body to the tag it was sent with.
     """
@@ -130,7 +130,7 @@ class Round:
             Checks.that(getattr(answer, "status", None) == 0, f"answer {answer!r}")
 
     def send_orderly(self, producer: Received) -> None:
-        """Send to one queue, chosen by a number; the offsets there are consecutive."""
+        """Send to one queue, chosen by a number; its offsets are consecutive."""
         offsets = []
         for index in range(ORDERLY_COUNT):
             result = producer.send_orderly(self.message(f"orderly-{index}", "TagD"), 3)
@@ -140,7 +140,7 @@ class Round:
         Checks.that(offsets == wanted, f"offsets {offsets} of one queue")
 
     def compare(self, got: list[tuple[str, str, str, str]], wanted: set[str]) -> None:
-        """Each wanted message came once, as it was sent."""
+        """Check that each expected message was delivered once and unchanged."""
         bodies = [body for body, *_ in got]
         Checks.that(sorted(bodies) == sorted(wanted), f"got {bodies}")
         for body, tag, keys, value in got:
@@ -168,7 +168,7 @@ class Round:
         consumer.shutdown()
 
     def push(self) -> None:
-        """Two groups of push consumers, one with a tag expression."""
+        """Run two groups of push consumers, one with a tag expression."""
         every: list[tuple[str, str, str, str]] = []
         tagged: list[tuple[str, str, str, str]] = []
         lock = threading.Lock()
@@ -192,7 +192,7 @@ class Round:
     def subscribe(
         self, group: str, expression: str, listener: Callable[[Received], None]
     ) -> Received:
-        """A started push consumer."""
+        """Return a started push consumer."""
         consumer = PushConsumer(group)
         self.prepare(consumer)
         consumer.set_instance_name(f"{group}-{self.name}")
@@ -202,13 +202,13 @@ class Round:
 
 
 def parts(message: Received) -> tuple[str, str, str, str]:
-    """Body, tag, keys and the property of a message, taken before the client frees it."""
+    """Return body, tag, keys and property of a message, before the client frees it."""
     return (message.body.decode(), message.tags.decode(), message.keys.decode(),
             (message.get_property(PROPERTY) or b"").decode())
 
 
 def main() -> None:
-    """The whole round."""
+    """Run the whole round."""
     start = time.monotonic()
     the_round = Round(sys.argv[1], sys.argv[2] == "expands_batches", sys.argv[3:5])
     for part in (the_round.send, the_round.pull, the_round.push):

@@ -1,4 +1,4 @@
-"""Requests to ask two brokers, so that their answers can be compared.
+"""Requests to two brokers whose answers are compared.
 
 Each is raw: fields and bodies as texts, so that wrong and missing ones can be asked too. The order
 matters: what is created first is asked about later.
@@ -21,7 +21,7 @@ _HEARTBEAT_ID: Final = "asker"
 
 @dataclass(frozen=True)
 class Question:
-    """One request. Its name is unique."""
+    """One request; its name is unique."""
 
     name: str
     code: RequestCode
@@ -30,14 +30,14 @@ class Question:
 
 
 def q(what: str, code: RequestCode, body: Any = b"", **fields: str | None) -> Question:
-    """:param fields: those that are None are left out."""
+    """Return a question. :param fields: fields with None are left out."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     given = {name: value for name, value in fields.items() if value is not None}
     return Question(f"{code.name} {what}", code, given, data)
 
 
 def questions() -> Iterator[Question]:
-    """All of them, in order."""
+    """Return all requests, in order."""
     yield from _transactions()
     yield from _topics()
     yield from _attributes()
@@ -87,7 +87,7 @@ def _transactions() -> Iterator[Question]:
 
 
 def topic_q(what: str, topic: str | None = "T1", **fields: str | None) -> Question:
-    """A topic is made."""
+    """Return the request that creates a topic."""
     return q(what, RequestCode.UPDATE_AND_CREATE_TOPIC, **{
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4",
         "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
@@ -163,7 +163,7 @@ def _sends() -> Iterator[Question]:
 
 
 def _retry_topics() -> Iterator[Question]:
-    """The topics of what groups popped and did not acknowledge go with their topic."""
+    """Return requests that show the deletion of a topic with its retry topics of pops."""
     yield group_q("that pops", "Popper")
     topics = ("Popped", "%RETRY%Popper_Popped", "%RETRY%Popper_Other", "%RETRY%Popper")
     for topic in topics:

@@ -1,4 +1,4 @@
-"""A relay between a client and a server that keeps the frames which pass, and a plain client.
+"""A relay between a client and a server that records their frames, and a plain client.
 
 It knows as little of the protocol as it needs to cut frames and to find the reply of a request, so
 that what is captured with it does not depend on the code that is tested with the captures.
@@ -26,7 +26,7 @@ BINARY_HEAD: Final = struct.Struct(">hbhii")
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame as it passed, its length in front included.
+    """One frame as it was relayed, with its length.
 
     ``connection`` counts the recorder's connections from 0.
     """
@@ -37,13 +37,13 @@ class Frame:
 
     @property
     def body(self) -> bytes:
-        """What follows the header."""
+        """Return the bytes after the header."""
         (mark,) = struct.unpack_from(">I", self.data, 4)
         return self.data[8 + (mark & 0xFFFFFF):]
 
     @property
     def fields(self) -> dict[str, str]:
-        """extFields of a JSON header."""
+        """Return the extFields of a JSON header."""
         (size,) = struct.unpack_from(">I", self.data, 4)
         fields: dict[str, str] | None = json.loads(self.data[8:8 + size]).get("extFields")
         return fields or {}
@@ -59,22 +59,22 @@ class Frame:
 
     @property
     def code(self) -> int:
-        """The request's or response's code."""
+        """Return the code of the request or response."""
         return self._head()[0]
 
     @property
     def opaque(self) -> int:
-        """What joins a reply to its request."""
+        """Return the number that connects a reply with its request."""
         return self._head()[1]
 
     @property
     def is_reply(self) -> bool:
-        """Whether it answers a frame of the other side."""
+        """Whether it is a reply to a frame of the other side."""
         return bool(self._head()[2] & RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """Whether no reply is wanted."""
+        """Whether it needs no reply."""
         return bool(self._head()[2] & ONEWAY)
 
 
@@ -128,7 +128,7 @@ class Recorder:
             threading.Thread(target=self._join, args=(client, server, number), daemon=True).start()
 
     def _join(self, client: socket.socket, server: socket.socket, number: int) -> None:
-        """Relay both ways until both have ended."""
+        """Relay in both directions until both ends have closed."""
         with client, server:
             replies = threading.Thread(
                 target=self._relay, args=(server, client, number, False), daemon=True)
@@ -185,7 +185,7 @@ class Recorder:
 
 
 def frame_size(data: bytes) -> int:
-    """The size of the frame that begins here, its length in front included."""
+    """Return the size of the frame that begins here, with its length."""
     return int(struct.unpack_from(">i", data)[0]) + 4
 
 

@@ -1,4 +1,4 @@
-"""A slave whose master is gone in the middle of a message is made master, sends, and is killed.
+"""A slave whose master is lost in the middle of a message is promoted, sends, and is killed.
 
 A relay between both gives the slave so many bytes of the stream, and no more. The master is in this
 process, the slave in one of its own: it is killed after its promotion.
@@ -41,7 +41,7 @@ _READ_SIZE: Final = 1 << 16
 
 @dataclass
 class CutOutcome:
-    """Of some cuts."""
+    """The result of some cuts."""
 
     cuts: int = 0
     #: Of them, those in the middle of a message.
@@ -57,7 +57,7 @@ class CutOutcome:
 
 
 class _Relay:
-    """Listens, and hands on what two sides say until so many bytes of the master came.
+    """Listens, and relays two sides until a number of the master's bytes arrived.
 
     :param port: of the master.
     """
@@ -114,7 +114,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 def cut_and_promote(
     folder: Path, cuts: int, seconds: float = 1e9, seed: int = 1
 ) -> CutOutcome:
-    """Cut the stream at random places; each time nothing that was acknowledged is lost.
+    """Cut the stream at random places; each time no acknowledged message may be lost.
 
     :param seconds: after which there are no more.
     """
@@ -133,7 +133,7 @@ def _cut_once(
     folder: Path, master: LoneBroker, before: list[StoredMessage], outcome: CutOutcome,
     chance: random.Random,
 ) -> None:
-    """One cut: copy a part, promote, send, kill, and compare."""
+    """Make one cut: copy a part, promote, send, kill, and compare."""
     # The slave stores whole frames: these are small, so that they end anywhere in a message.
     master.kernel.settings.put("haTransferBatchSize", chance.randint(20, 5000))
     at = master.address
@@ -162,7 +162,7 @@ def _cut_once(
 
 
 def _promote(address: str) -> None:
-    """Make a slave the master."""
+    """Promote a slave."""
     with RawClient(address, 60) as client:
         reply = client.request(
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
@@ -171,7 +171,7 @@ def _promote(address: str) -> None:
 
 
 def _messages(broker: LoneBroker) -> list[StoredMessage]:
-    """All that consumers find, in the order of the log."""
+    """Return all messages that consumers find, in the order of the log."""
     found: list[StoredMessage] = []
     with broker.client() as client:
         for queue_id in range(4):
@@ -185,7 +185,7 @@ def _messages(broker: LoneBroker) -> list[StoredMessage]:
 def _differences(
     whole: list[StoredMessage], found: list[StoredMessage], acknowledged: set[bytes]
 ) -> list[str]:
-    """What a broker that was killed lacks, or has twice."""
+    """Return the messages that a killed broker lacks, or has twice."""
     problems = []
     if [each.body for each in found[: len(whole)]] != [each.body for each in whole]:
         problems.append("what was copied is not all there")

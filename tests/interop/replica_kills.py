@@ -1,4 +1,4 @@
-"""A master and its slave that are killed and started again under load, for counts of what is lost.
+"""A master and its slave are killed and restarted under load; lost messages are counted.
 
 Each function takes a pair by the letter that the acceptance list gives it, does its round so often,
 and returns an :class:`Outcome`; an empty list of problems is a success.
@@ -38,7 +38,7 @@ _ENOUGH: Final = 300
 
 @dataclass
 class Outcome:
-    """Of some rounds."""
+    """The result of some rounds."""
 
     rounds: int = 0
     answers: Counter[int] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ class Outcome:
         self.problems += load.failures
 
     def compare(self, where: str, expected: set[bytes], found: Counter[bytes]) -> None:
-        """Note what is missing in a log, or twice."""
+        """Record the messages that a log lacks or has twice."""
         missing = expected - found.keys()
         if missing:
             self.problems.append(f"{where} lacks {len(missing)}: {sorted(missing)[:5]}")
@@ -95,7 +95,7 @@ def _again(
     one: Callable[[Outcome, Replica, Replica, Callable[[], Load], random.Random], None],
     seed: int = 1, **master: str,
 ) -> Outcome:
-    """Do rounds with one pair.
+    """Make rounds with one pair.
 
     :param seconds: after which there are no more.
     """
@@ -112,7 +112,7 @@ def _again(
 
 
 def _wait_a_moment(chance: random.Random) -> None:
-    """The moment of a kill is what is random; nothing is waited for."""
+    """Wait for a random time before a kill."""
     threading.Event().wait(chance.uniform(*_MOMENT))
 
 
@@ -124,7 +124,7 @@ def _send_one(address: str) -> int:
 
 
 def _tells_of_slaves(address: str) -> bool:
-    """Whether a master says which slaves it has; Apache's does so from release 5 on."""
+    """Whether a master reports its slaves; Apache's does so from release 5 on."""
     with RawClient(address, 60) as client:
         return client.request(
             RequestCode.GET_BROKER_HA_STATUS).code == ResponseCode.SUCCESS
@@ -200,7 +200,7 @@ def restart(folder: Path, restarts: int, seconds: float = 1e9, seed: int = 1) ->
 def _restart_once(
     group: Group, master: Replica, slave: Replica, number: int, chance: random.Random
 ) -> None:
-    """End both and start them: in turn the slave first, the master first, the name server last."""
+    """Stop both and start them: in turn the slave, the master or the name server is the first."""
     _wait_a_moment(chance)
     brokers = [master, slave]
     for broker in chance.sample(brokers, 2):

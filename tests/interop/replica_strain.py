@@ -1,4 +1,4 @@
-"""A master with slaves that stall or read slowly, with several of them, and with strangers.
+"""A master with slaves that hang or read slowly, with several slaves, and with strangers.
 
 Each function runs a group of processes under load and returns a :class:`Strain`.
 """
@@ -39,13 +39,13 @@ _SPARE: Final = 8
 
 @dataclass
 class Strain:
-    """What was measured, by name, and what is wrong with it."""
+    """The measured figures by name, and the faults."""
 
     figures: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def demand(self, name: str, value: float, most: float) -> None:
-        """Keep a figure, and note it when it is above a bound."""
+        """Keep a figure, and record a fault if it exceeds a limit."""
         self.figures[name] = value
         if value > most:
             self.problems.append(f"{name} is {value:.2f}, above {most:.2f}")
@@ -56,7 +56,7 @@ class Strain:
 
 
 class Watch:
-    """The most that a figure is while the block runs, as seen every few hundredths of a second."""
+    """The maximum of a figure during the block, read every few hundredths of a second."""
 
     def __init__(self, figure: Callable[[], float]) -> None:
         self.most = figure()
@@ -81,7 +81,7 @@ class Watch:
 
 
 def _count(master: Replica) -> int:
-    """How many slaves a master says it has."""
+    """Return the number of slaves that a master reports."""
     return len(slaves_of(master.address).ha_connection_info)
 
 
@@ -358,12 +358,12 @@ def _connect_often(port: int, count: int, idle: int, a_second: int) -> float:
 
 
 def _descriptors(replica: Replica) -> int:
-    """How many sockets a broker has open; the files of its log become more."""
+    """Return the number of open sockets of a broker; the files of its log become more."""
     return open_sockets(replica.pid)
 
 
 def open_sockets(pid: int) -> int:
-    """How many sockets a process has open."""
+    """Return the number of open sockets of a process."""
     folder, count = f"/proc/{pid}/fd", 0
     for name in os.listdir(folder):
         # It may have been closed since.

@@ -1,4 +1,4 @@
-"""A relay between a master and its slaves that notes when each of them says something.
+"""A relay between a master and its slaves that records the times of their bytes.
 
     with Relay(("127.0.0.1", 20000), ("127.0.0.1", 10912)) as relay:
         relay.links[0].reports()
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 @dataclass
 class Link:
-    """One connection. Times are seconds of a clock that does not jump.
+    """One connection; times are seconds of a monotonic clock.
 
     :param began: when the slave had connected.
     """
@@ -59,7 +59,7 @@ class Link:
     closed: tuple[str, float] | None = None
 
     def _ends(self, side: str) -> tuple[bytes, list[tuple[int, float]]]:
-        """All bytes of a side, and with how many of them it had sent when."""
+        """Return all bytes of one side, with the times at which they were sent."""
         data, ends = b"", []
         for at, whose, part in list(self.parts):
             if whose == side:
@@ -68,13 +68,13 @@ class Link:
         return data, ends
 
     def reports(self) -> list[Report]:
-        """The reports of the slave."""
+        """Return the reports of the slave."""
         data, ends = self._ends("slave")
         return [Report(_when(ends, at + _REPORT.size), _REPORT.unpack_from(data, at)[0])
                 for at in range(0, len(data) - _REPORT.size + 1, _REPORT.size)]
 
     def frames(self) -> list[Frame]:
-        """The frames of the master."""
+        """Return the frames of the master."""
         data, ends = self._ends("master")
         found, at = [], 0
         while len(data) - at >= _HEAD.size:
@@ -87,17 +87,17 @@ class Link:
 
 
 def _when(ends: list[tuple[int, float]], size: int) -> float:
-    """When so many bytes had come."""
+    """Return the time at which a number of bytes had arrived."""
     return next(at for end, at in ends if end >= size)
 
 
 def gaps(times: list[float]) -> list[float]:
-    """From each to the next, seconds."""
+    """Return the seconds from each to the next."""
     return [after - before for before, after in itertools.pairwise(times)]
 
 
 class Relay:
-    """Listens, and hands on what masters and slaves say.
+    """Listens, and relays the bytes of masters and slaves.
 
     :param listen: where slaves connect.
     :param master: where the master listens.
@@ -138,11 +138,11 @@ class Relay:
             each.close()
 
     def mute(self, side: str) -> None:
-        """Drop what "slave" or "master" says from now on, of all connections there are."""
+        """Drop the bytes of "slave" or "master" from now on, on all existing connections."""
         self._muted.add(side)
 
     def unmute(self) -> None:
-        """Hand on all that is said from now on."""
+        """Relay all bytes from now on."""
         self._muted.clear()
 
     def _accept(self) -> None:

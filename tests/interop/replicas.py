@@ -1,4 +1,4 @@
-"""Brokers of one name in processes of their own, ours and Apache's, beside our name server.
+"""Brokers of one name in their own processes, ours and Apache's, beside our name server.
 
     with Group(folder) as group:
         master = group.ours("master", brokerRole="SYNC_MASTER", inSyncReplicas="2")
@@ -51,7 +51,7 @@ _BODY: Final = re.compile(rb"<\d+/\d+/\d+>")
 
 
 class _Ours:
-    """A server of ours in a process of its own.
+    """One of our servers in its own process.
 
     :param data: its folder; what it prints is in ``out``.
     """
@@ -82,11 +82,11 @@ class _Ours:
             process.end(how)
 
     def _words(self) -> list[str]:
-        """The command and its arguments."""
+        """Return the command and its arguments."""
         raise NotImplementedError
 
     def log(self) -> str:
-        """The log file's text."""
+        """Return the text of the log file."""
         return "".join(path.read_text() for path in sorted((self.data / "logs").glob("*.log")))
 
 
@@ -104,15 +104,15 @@ class Replica(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it takes requests, "host:port"."""
+        """Return its address for requests, "host:port"."""
 
     @property
     def log_folder(self) -> Path:
-        """Where the files of its commit log are."""
+        """Return the folder of its commit log."""
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
+        """Return the id of its process."""
 
     def start(self) -> None:
         """Start it; return when it listens."""
@@ -214,7 +214,7 @@ class Group:
 
 
 def end_of(address: str) -> int:
-    """Where the log of a broker ends; -1 while it does not say so."""
+    """Return the end of a broker's log; -1 while it does not report it."""
     try:
         with RawClient(address) as client:
             reply = client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -234,13 +234,13 @@ def configure(address: str, **settings: str) -> None:
 
 
 def slaves_of(address: str) -> HARuntimeInfo:
-    """A master's slaves, as it tells them."""
+    """Return the slaves that a master reports."""
     with RawClient(address) as client:
         return HARuntimeInfo.decode(client.request(RequestCode.GET_BROKER_HA_STATUS).body)
 
 
 def bodies(folder: Path, begin: int = 0) -> Counter[bytes]:
-    """How often each body of a load is in a commit log.
+    """Return how often each body of a load is in a commit log.
 
     :param folder: of its files.
     :param begin: files that end before this place are left out.
@@ -274,5 +274,5 @@ def same_log(master: Replica, slaves: Iterable[Replica], seconds: float = 120.0)
 
 
 def _digest(path: Path, end: int) -> str:
-    """Of a file of the log, up to where the log ends."""
+    """Return a digest of a file of the log, up to the end of the log."""
     return hashlib.md5(path.read_bytes()[: max(0, end - int(path.name))]).hexdigest()

@@ -1,4 +1,4 @@
-"""Our name server and broker in a process of their own, for clients that are processes too."""
+"""Our name server and broker in their own process, for clients that are processes too."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ class Servers:
         return status
 
     def log(self) -> str:
-        """The log file's text."""
+        """Return the text of the log file."""
         return "".join(path.read_text() for path in sorted((self.data / "logs").glob("*.log")))
 
 
 @contextlib.contextmanager
 def servers(data: Path, *settings: str) -> Iterator[Servers]:
-    """Servers that are stopped at the end."""
+    """Return servers that are stopped at the end."""
     running = Servers(data, *settings)
     running.start()
     try:
@@ -155,7 +155,7 @@ def servers(data: Path, *settings: str) -> Iterator[Servers]:
 
 
 def rss_anon_kib(pid: int) -> int:
-    """Anonymous resident memory of a process, KiB."""
+    """Return the anonymous resident memory of a process, KiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1])

@@ -1,4 +1,4 @@
-"""Make archives of the classes that Apache's programs load, so that each start of one is cheaper.
+"""Make archives of the classes that Apache's programs load, so that their starts are faster.
 
     python -m tests.interop.share [VERSION ...]      5.3.3 and 4.9.4 when none is named
 

@@ -70,7 +70,7 @@ class Pair:
 
 
 class Pulls(Interceptor):
-    """Counts the pulls of each broker."""
+    """An interceptor that counts the pulls of each broker."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -81,7 +81,7 @@ class Pulls(Interceptor):
 
 
 class Reader:
-    """A consumer with what it got, and the brokers that it read from."""
+    """A consumer, its messages, and the brokers from which it read them."""
 
     def __init__(self, pair: Pair, group: str) -> None:
         self.bodies: list[bytes] = []
@@ -126,7 +126,7 @@ def check_diverted(pair: Pair) -> None:
 
 
 def check_late_member(pair: Pair, stop_master: Callable[[], object]) -> None:
-    """A member that starts when the master is gone reads all of its slave.
+    """A member that starts while the master is down reads the whole slave.
 
     :raises AssertionError: when a message is missing.
     """

@@ -1,4 +1,4 @@
-"""Access control: other people's clients that sign, and answers as those of Apache's broker."""
+"""Access control: other people's clients that sign, and answers like those of Apache's broker."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _VOLATILE: Final = (
 
 
 def steady(text: str) -> str:
-    """What a command printed, without what differs from run to run."""
+    """Return the output of a command, without the parts that differ between runs."""
     text = without_place(text)
     for pattern, name in _VOLATILE:
         text = pattern.sub(name, text)
@@ -101,7 +101,7 @@ class AclTestCase(JavaTestCase):
     version = "4.9.4"
 
     def stack(self) -> ExitStack:
-        """For brokers of this test's own, whose accounts it may change."""
+        """Return a stack of brokers of this test, whose accounts it may change."""
         stack = ExitStack()
         self.addCleanup(stack.close)
         return stack
@@ -130,7 +130,7 @@ class ClientTests(AclTestCase):
         self.assertRegex(kept(self, java_rounds)[version].result(), r"ok \d{3,} checks")
 
     def test_java_client_5(self) -> None:
-        """Client 5.3.3."""
+        """The client is version 5.3.3."""
         self.java("5.3.3")
 
     def long_java_client_5_with_binary_headers(self) -> None:
@@ -141,11 +141,11 @@ class ClientTests(AclTestCase):
         self.assertRegex(output, r"ok \d{3,} checks")
 
     def test_java_client_4(self) -> None:
-        """Client 4.9.4."""
+        """The client is version 4.9.4."""
         self.java("4.9.4")
 
     def test_go_client(self) -> None:
-        """The Go client."""
+        """The Go client is used."""
         reason = clients.go_missing()
         if reason:
             raise SkipTest(reason)
@@ -153,7 +153,7 @@ class ClientTests(AclTestCase):
         self.assertRegex(output, r"ok \d{3,} checks")
 
     def test_python_client(self) -> None:
-        """PyPI's rocketmq 0.4.4, a C++ client."""
+        """PyPI's rocketmq 0.4.4, a C++ client, is used."""
         reason = clients.python_client_missing()
         if reason:
             raise SkipTest(reason)
@@ -161,7 +161,9 @@ class ClientTests(AclTestCase):
         self.assertRegex(output, r"ok \d{3,} checks")
 
     def refused(self, client_round: Callable[..., str]) -> None:
-        """A client with a wrong secret key fails, and the broker says in its log why."""
+        """Check that a client with a wrong secret key fails, with the reason in the
+        broker's log.
+        """
         broker = kept(self, our_broker)
         before = len(self.log(broker))
         wrong = (BOB[0], "secret-of-nobody")
@@ -184,7 +186,7 @@ class ClientTests(AclTestCase):
 
 
 class AnswerTests(AclTestCase):
-    """Both brokers with the same accounts are asked the same."""
+    """Both brokers have the same accounts and get the same requests."""
 
     def compare(self, brokers: tuple[Broker, Broker], different: dict[str, str]) -> None:
         theirs, ours = ({name: (code, self.words(remark)) for name, (code, remark)
@@ -206,7 +208,7 @@ class AnswerTests(AclTestCase):
         self.compare(kept(self, both_brokers), DIFFERENT)
 
     def test_logins_of_the_console(self) -> None:
-        """It accepts the right keys of an account alone, at each of the two brokers."""
+        """Each of the two brokers accepts only the right keys of an account."""
         for broker in kept(self, both_brokers):
             check_logins(self, broker.namesrv, ALICE)
 
@@ -228,7 +230,7 @@ class AnswerTests(AclTestCase):
                  if line.startswith(mark)] for mark in marks]
 
     def test_what_java_clients_see(self) -> None:
-        """Clients 4.9.4 and 5.3.3 are told the same by both brokers, call by call."""
+        """Clients 4.9.4 and 5.3.3 get the same results from both brokers, call by call."""
         reason = java_missing("5.3.3")
         if reason:
             raise SkipTest(reason)
@@ -240,7 +242,7 @@ class AnswerTests(AclTestCase):
                              ["signed", "administrator", "write only", "pull"])
 
     def test_secret_keys_stay_secret(self) -> None:
-        """No log and no answer has one, but that to an administrator who asks for all accounts."""
+        """Only an administrator who asks for all accounts gets the keys; no log has them."""
         broker = our_broker(self.folder, self.stack())
         answers(broker)
         reply = broker.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
@@ -264,7 +266,7 @@ class MqadminTests(AclTestCase):
     """mqadmin 4.9.4 changes and shows accounts."""
 
     def test_same_output(self) -> None:
-        """Each command prints of our broker what it prints of Apache's; so do the files."""
+        """Each command has the same output for both brokers, and so do the files."""
         apache, ours = both_brokers(self.folder, self.stack())
         printed = [[steady(text) for text in mqadmin(
             broker.namesrv, [command.format(f"127.0.0.1:{broker.port}") for command in COMMANDS],
@@ -284,7 +286,7 @@ class MqadminTests(AclTestCase):
 
     @staticmethod
     def accounts(broker: Broker) -> object:
-        """What a file says: kinds of numbers and the time of its version aside."""
+        """Return the content of a file, without kinds of numbers and the time of its version."""
         tree = yaml.safe_load(broker.accounts.read_text())
         tree["dataVersion"][0].pop("timestamp")
         for account in tree["accounts"]:

@@ -20,7 +20,7 @@ QUEUES = tuple(MessageQueue("T", "pair", number) for number in range(3))
 
 
 class StrictLockTests(ActingCase):
-    """A master of 5.3.3 and our slave: each asks the other."""
+    """A master of 5.3.3 and our slave: each asks the other one."""
 
     settings: ClassVar[dict[str, str]] = {**ACTING, "lockInStrictMode": "true"}
 
@@ -32,7 +32,9 @@ class StrictLockTests(ActingCase):
             return set(LockBatchResponseBody.decode(reply.body).lock_ok_mq_set)
 
     def test_each_asks_the_other(self) -> None:
-        """A queue that one of them has given away is given by neither; none while one is gone."""
+        """A lock that one of them has granted is refused by the other; without one, none is
+        granted.
+        """
         namesrv = self.our_name_server()
         java, master, slave = self.apaches_master(namesrv)
         address = slave.kernel.broker_address

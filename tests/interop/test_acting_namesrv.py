@@ -1,4 +1,4 @@
-"""A name server and a group whose slaves may stand in for their master: ours tells it the same as
+"""A name server and a group whose slaves may act as master: ours sends the same notifications as
 Apache's.
 """
 
@@ -43,7 +43,7 @@ PATIENCE: Final = 30.0
 
 
 class Notified:
-    """A port of a broker that keeps the notices it gets."""
+    """A port of a broker that keeps its notifications."""
 
     def __init__(self, name: str, notices: queue.Queue[tuple[str, int, dict[str, str]]]) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class Notified:
 
 
 class Group:
-    """Three brokers of one name at a name server; ``told`` has what it says, with names for
+    """Three brokers of one name at a name server; ``told`` has its output, with names for
     addresses.
     """
 
@@ -131,12 +131,12 @@ class Group:
         self._clients.pop(number).close()
 
     def cut(self, number: int) -> None:
-        """Its connection is lost."""
+        """Lose its connection."""
         self._clients.pop(number).close()
         self.told.append(f"{number} is lost")
 
     def notices(self, count: int) -> None:
-        """Note the notices, which there are so many of."""
+        """Record a number of notifications."""
         found = [self._notices.get(timeout=PATIENCE) for _ in range(count)]
         self.told.append(sorted((name, code, sorted(self._named(fields).items()))
                                 for name, code, fields in found))
@@ -166,12 +166,12 @@ class Group:
         wait_until(lambda: number not in self._members().broker_addrs, "it is forgotten")
 
     def no_more(self) -> None:
-        """There are no other notices."""
+        """Check that there are no other notifications."""
         self._case.assertTrue(self._notices.empty(), list(self._notices.queue))
 
 
 def life(group: Group) -> list[Any]:
-    """A group comes, loses its master, its first slave, and gets both again."""
+    """A group registers, loses its master and its first slave, and gets both again."""
     group.register(2)
     group.routes()
     group.register(1)
@@ -201,7 +201,7 @@ class ActingNamesrvTests(JavaTestCase):
     """One life of a group, at either name server."""
 
     def test_notices_routes_and_members(self) -> None:
-        """All that is told is the same; the slave with the lowest id stands in."""
+        """All notifications are equal; the slave with the lowest id acts as master."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), heap="256m",
                     namesrv_settings=SETTINGS)
         self.addCleanup(peer.stop_one, "namesrv", kill=True)

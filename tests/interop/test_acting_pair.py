@@ -1,4 +1,4 @@
-"""Pairs of our broker and Apache's whose slave stands in for its master, at either name server."""
+"""Pairs of our broker and Apache's whose slave acts as master, with either name server."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class ActingCase(PairCase):
         return beside.namesrv_address
 
     def lone(self, namesrv: str, folder: str, **settings: str) -> LoneBroker:
-        """A broker of ours."""
+        """Return a broker of ours."""
         return self.stack.enter_context(lone_broker(self.folder / folder / "store", {
             **COMMON, **self.settings, "namesrvAddr": namesrv, **settings}))
 
     def java(self, namesrv: str, **settings: str) -> Any:
-        """A broker of Apache's."""
+        """Return a broker of Apache's."""
         name = settings.get("brokerName", "peer")
         return self.start_apache(name, with_namesrv=False, namesrv_address=namesrv, settings={
             **COMMON, **self.settings, **settings})
 
     def apaches_master(self, namesrv: str) -> tuple[Any, str, LoneBroker]:
-        """A master of Apache's that is online, its address, and a slave of ours."""
+        """Return an online master of Apache's, its address, and a slave of ours."""
         java = self.java(namesrv)
         master = f"127.0.0.1:{java.broker_port}"
         wait_until(lambda: self.is_active(master) == "true", "the master is online", PATIENCE)
@@ -74,7 +74,7 @@ class ActingCase(PairCase):
             return client.request(code, header)
 
     def route(self, namesrv: str) -> tuple[dict[int, str], int] | None:
-        """The addresses and the permission of the topic as a client sees them."""
+        """Return the addresses and the permission of the topic as a client sees them."""
         reply = self.ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC,
                          GetRouteInfoRequestHeader(topic="T"))
         if reply.code:
@@ -87,7 +87,7 @@ class ActingCase(PairCase):
                    f"the route is {addresses} with {perm}", PATIENCE)
 
     def is_active(self, address: str) -> str:
-        """What a broker says of itself; nothing while it does not answer."""
+        """Return the runtime information of a broker; empty if it does not answer."""
         try:
             reply = self.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         except BrokerError:
@@ -95,7 +95,7 @@ class ActingCase(PairCase):
         return KVTable.decode(reply.body).table["brokerActive"] if reply.body else ""
 
     def offset(self, address: str) -> int | None:
-        """The place of group g in queue 0."""
+        """Return the offset of group g in queue 0."""
         reply = self.ask(address, RequestCode.QUERY_CONSUMER_OFFSET,
                          QueryConsumerOffsetRequestHeader(
                              consumer_group="g", topic="T", queue_id=0))
@@ -125,7 +125,7 @@ class ActingCase(PairCase):
                 self.assertEqual(reply.code, 0, reply.remark)
 
     def stands_in(self, address: str) -> None:
-        """The slave serves reads and takes no sends."""
+        """The slave serves reads and refuses sends."""
         wait_until(lambda: self.is_active(address) == "true", "the slave is active", PATIENCE)
         with RawClient(address) as client:
             reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
@@ -136,7 +136,7 @@ class ActingCase(PairCase):
         self.commit(address, 4)
 
     def returns(self, namesrv: str, master: str, slave: str) -> None:
-        """The master is there again, with the place of the group, and the slave is a slave."""
+        """The master returns with the offset of the group, and the slave is a slave again."""
         self.wait_for_route(namesrv, {0: master, 1: slave}, 6)
         self.assertEqual(self.offset(master), 4)
         wait_until(lambda: self.is_active(slave) == "false", "the slave is not active", PATIENCE)
@@ -152,7 +152,7 @@ class OurSlaveTests(ActingCase):
         return self.apaches_name_server()
 
     def test_it_stands_in_while_the_master_is_dead(self) -> None:
-        """It is shown as the master once that is killed, until it is back."""
+        """It is shown as the master after the kill, until the master returns."""
         namesrv = self.name_server()
         java, master, slave = self.apaches_master(namesrv)
         address = slave.kernel.broker_address
@@ -175,7 +175,7 @@ class OurSlaveTests(ActingCase):
 
 
 class NewRequestsTests(OurSlaveTests):
-    """The same by the requests that name servers before 5 do not know, at our name server."""
+    """The same with the requests that name servers before 5 lack, at our name server."""
 
     settings: ClassVar[dict[str, str]] = {**ACTING, "compatibleWithOldNameSrv": "false"}
 
@@ -184,7 +184,7 @@ class NewRequestsTests(OurSlaveTests):
 
 
 class InSyncTests(ActingCase):
-    """A SYNC_MASTER that lacks its slave refuses sends as Apache's does."""
+    """A SYNC_MASTER without its slave refuses sends as Apache's does."""
 
     settings: ClassVar[dict[str, str]] = {
         **ACTING, "skipPreOnline": "true", "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
@@ -208,7 +208,7 @@ class InSyncTests(ActingCase):
         return found
 
     def test_too_few_brokers(self) -> None:
-        """Nothing is stored of what is refused."""
+        """Refused messages are not stored."""
         namesrv = self.our_name_server()
         ours = self.answers(self.lone(namesrv, "ours").kernel.broker_address)
         java = self.java(namesrv, brokerName="java")
@@ -251,7 +251,7 @@ class EscapeTests(ActingCase):
     settings: ClassVar[dict[str, str]] = {**ACTING, "enableRemoteEscape": "true"}
 
     def test_a_master_of_another_name_stores_them(self) -> None:
-        """Once, as they were sent, and without a second delay."""
+        """They are stored once, unchanged, and without a second delay."""
         namesrv = self.our_name_server()
         other = f"127.0.0.1:{self.java(namesrv, brokerName='other').broker_port}"
         masters = ExitStack()

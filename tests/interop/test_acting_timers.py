@@ -1,4 +1,4 @@
-"""Timed messages of pairs of our broker and Apache's, while the slave stands in for its master.
+"""Timed messages of pairs of our broker and Apache's, while the slave acts as master.
 
 They take minutes: `python -m tests.long.interop test_acting_timers`.
 """
@@ -27,7 +27,7 @@ COUNT = 30
 
 
 class TimersCase(ActingCase):
-    """Messages are due before the master's end, while it is away, and after its return."""
+    """Messages become due before the master's end, while it is down, and after its return."""
 
     settings: ClassVar[dict[str, str]] = {**ACTING, "enableRemoteEscape": "true"}
 
@@ -48,7 +48,7 @@ class TimersCase(ActingCase):
                                 properties={"TIMER_DELIVER_MS": deliver_ms})
 
     def bodies(self, *addresses: str) -> Counter[bytes]:
-        """How often each message is in the topic of these brokers."""
+        """Return how often each message is in the topic of these brokers."""
         found: Counter[bytes] = Counter()
         for address in addresses:
             with RawClient(address) as client:
@@ -65,7 +65,7 @@ class TimersCase(ActingCase):
         return found
 
     def come_once(self, master: str, other: str, twice: int = 0) -> None:
-        """All messages, and none of both brokers; the last ones come after the master's return.
+        """Each message is delivered once; the last ones follow the master's return.
 
         :param twice: so many may be of both.
 
@@ -81,21 +81,21 @@ class TimersCase(ActingCase):
         self.assertTrue(theirs)
 
     def left_ms(self, count: int) -> float:
-        """The time until the next message is due after so many."""
+        """Return the time until the next message is due after a number of them."""
         return self.begin_ms + count // 3 * STEP_MS - time.time() * 1000
 
     def is_quiet(self, master: str, slave: LoneBroker) -> bool:
-        """Whether the slave has all that came, and nothing is due soon."""
+        """Whether the slave has all messages, and none is due soon."""
         count = len(self.bodies(master))
         return (count >= 6 and count % 3 == 0 and self.left_ms(count) > 1000
                 and self.end_of(master) == slave.end)
 
 
 class OurSlaveTests(TimersCase):
-    """Our slave of a master of 5.3.3; what falls due is stored on another one of 5.3.3."""
+    """Our slave of a master of 5.3.3; messages are stored on another broker of 5.3.3."""
 
     def long_they_come_once(self) -> None:
-        """The master that returns delivers none of what the slave has had stored."""
+        """The returned master delivers none of those that the slave had stored elsewhere."""
         namesrv = self.our_name_server()
         other = f"127.0.0.1:{self.java(namesrv, brokerName='other').broker_port}"
         java, master, slave = self.apaches_master(namesrv)
@@ -114,10 +114,10 @@ class OurSlaveTests(TimersCase):
 
 
 class OurMasterTests(TimersCase):
-    """Our master with a slave of 5.3.3; what falls due is stored on another one of ours."""
+    """Our master with a slave of 5.3.3; messages are stored on another broker of ours."""
 
     def long_they_come_once(self) -> None:
-        """Our master takes the check point of Apache's slave, but for the last moment."""
+        """Our master uses the check point of Apache's slave, except for the last moment."""
         namesrv = self.our_name_server()
         other = self.lone(namesrv, "other", brokerName="other", totalReplicas="1")
         master = self.masters.enter_context(lone_broker(self.folder / "master/store", {
@@ -138,7 +138,7 @@ class OurMasterTests(TimersCase):
         self.assertTrue(again.plugin.slaves.links)
 
     def is_between(self, master: str, slave: str) -> bool:
-        """Whether the slave's check point covers what was delivered, and nothing is due soon.
+        """Whether the slave's check point covers the deliveries, and no message is due soon.
 
         Apache's slave repeats what its master delivered later.
         """

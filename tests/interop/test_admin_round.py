@@ -1,5 +1,4 @@
-"""Requests of tools that reach a consumer that runs, on either broker: one program, the same
-checks."""
+"""Requests of tools to a running consumer, at either broker: one program with the same checks."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ class AdminRoundTests(JavaTestCase):
         self.assertRegex(output, r"ok \d{2,} checks")
 
     def test_java_admin_client_5_3_3_administers_our_broker(self) -> None:
-        """Client 5.3.3 with our broker; what was changed is in its file."""
+        """Client 5.3.3 is used with our broker, and the changes are in its file."""
         running = Servers(self.folder / "ours")
         running.start()
         self.addCleanup(running.stop)
@@ -26,7 +25,7 @@ class AdminRoundTests(JavaTestCase):
         self.assertEqual(len(saved), 1)
 
     def long_apaches(self) -> None:
-        """Client 5.3.3 with Apache's broker: what the checks say is what it does."""
+        """Client 5.3.3 is used with Apache's broker, which passes the same checks."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), broker_port=free_port(),
                     heap="512m")
         self.addCleanup(peer.stop, kill=True)

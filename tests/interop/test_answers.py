@@ -1,4 +1,4 @@
-"""Our broker answers as Apache's does, code and remark and fields and body."""
+"""Our broker answers as Apache's does: code, remark, fields and body."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def start(folder: Path, stack: ExitStack, *settings: str) -> tuple[int, int]:
 
 
 class AnswersTests(JavaTestCase):
-    """Some hundreds of questions to both brokers."""
+    """Some hundreds of requests to both brokers."""
 
     def brokers(self, *settings: str) -> tuple[int, int]:
         """The ports of brokers of this test's own, Apache's and ours."""
@@ -95,7 +95,7 @@ class AnswersTests(JavaTestCase):
     def same(
         self, asked: list[Question], different: Mapping[str, str], brokers: tuple[int, int]
     ) -> None:
-        """All answers are the same but those that are meant not to be, and those are not.
+        """All answers are equal, except those with a known difference.
 
         :param brokers: the ports of Apache's and ours.
         """
@@ -110,12 +110,14 @@ class AnswersTests(JavaTestCase):
         self.assertEqual(sorted(found), sorted(different))
 
     def test_same_answers(self) -> None:
-        """Of brokers as they come."""
+        """The brokers have their default settings."""
         self.same([*questions(), *lock_questions(), *admin_questions()], DIFFERENT,
                   self.brokers())
 
     def test_settings_that_nothing_reads(self) -> None:
-        """Those a tool may set all the same are the rest of what Apache's broker has."""
+        """The settings of Apache's broker that ours does not read can still be
+        changed by a tool.
+        """
         with RawClient(f"127.0.0.1:{kept(self, start)[0]}") as client:
             reply = client.request(RequestCode.GET_BROKER_CONFIG)
         theirs = {line.partition("=")[0] for line in reply.body.decode().splitlines()}
@@ -127,13 +129,13 @@ class AnswersTests(JavaTestCase):
         self.same(list(permission_questions()), DIFFERENT_PERMISSIONS, kept(self, start))
 
     def test_a_broker_that_creates_nothing(self) -> None:
-        """A broker that creates nothing, refuses half messages and takes short bodies."""
+        """The broker creates nothing, refuses half messages, and accepts short bodies only."""
         self.same(list(closed_questions()), DIFFERENT_CLOSED, self.brokers(*CLOSED))
 
     def test_read_only(self) -> None:
-        """A broker that may not be written."""
+        """The broker has no permission to write."""
         self.same(list(read_only_questions()), {}, self.brokers(*READ_ONLY))
 
     def long_write_only(self) -> None:
-        """A broker that may not be read."""
+        """The broker has no permission to read."""
         self.same(list(write_only_questions()), {}, self.brokers(*WRITE_ONLY))

@@ -33,7 +33,7 @@ BY_THE_SHORTER_PREFIX: Final = "send TTx by inner"
 
 
 class MatrixTests(JavaTestCase):
-    """Each outcome is Apache's, but for the lists above; there are more than sixty requests."""
+    """Each of more than sixty results is Apache's, except for the lists above."""
 
     def compare(self, version: str, others: set[str]) -> None:
         """Send the requests to both; ``others`` are the further differences of a version."""
@@ -57,7 +57,7 @@ class MatrixTests(JavaTestCase):
             self.assertIn("has no permission to access", found[label], msg=label)
 
     def test_as_5_3_3(self) -> None:
-        """The version whose tools and proxies are in use."""
+        """This is the version of common tools and proxies."""
         self.compare("5.3.3", {BY_THE_SHORTER_PREFIX})
 
     def test_as_5_5_0(self) -> None:

@@ -1,4 +1,4 @@
-"""Apache's proxy with ACL 2.0 before twistmq: it looks up its clients' users and policies here."""
+"""Apache's proxy with ACL 2.0 in front of twistmq, from which it reads users and policies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ProxyTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def outcomes(self, endpoints: str, *users: tuple[str, str]) -> list[dict[str, str]]:
-        """Run the client as some users; :returns: for each what became of its attempts."""
+        """Run the client as some users; :returns: the results of its attempts for each."""
         version, modules = proxy.JAVA_CLIENT_VERSION, proxy.JAVA_CLIENT
         classes = java_classes(version, HERE / "proxy_auth_java", "ProxyUsers", modules)
         with client_home() as home:

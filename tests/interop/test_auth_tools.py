@@ -1,4 +1,4 @@
-"""ACL 2.0 beside Apache's brokers: the twelve commands of mqadmin, and copies between brokers."""
+"""ACL 2.0 compared with Apache's brokers: mqadmin's twelve commands, and copies of tables."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def without_places(text: str) -> str:
 
 
 class ToolTests(JavaTestCase):
-    """Both brokers, asked with the tool of the same version."""
+    """Both brokers, with the tool of the same version."""
 
     def peer(self) -> Peer:
         """Start Apache's servers with users."""
@@ -79,7 +79,7 @@ class ToolTests(JavaTestCase):
                 in enumerate(zip(COMMANDS, printed, strict=True))}
 
     def test_all_commands_print_the_same(self) -> None:
-        """Tables, and the texts of refusals."""
+        """Tables, and the texts of refusals, are compared."""
         with servers(self.folder / "ours", *OURS) as running:
             ours = self.outputs(running.namesrv, running.broker_port)
         peer = self.peer()

@@ -1,4 +1,4 @@
-"""Batch and light queues: our store in Apache's hands and the other way, and a Java client."""
+"""Batch and light queues: stores that our broker and Apache's exchange, and a Java client."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def fill(client: RawClient, first: int) -> None:
 
 
 def read(client: RawClient) -> Contents:
-    """Take down all that can be pulled, each inner batch from its first and its last offset."""
+    """Record all messages that can be pulled, each inner batch from its first and last offset."""
     contents: Contents = {}
     queues = [(topic, queue_id) for topic in (BATCHES, PARENT) for queue_id in range(2)]
     for topic, queue_id in [*queues, *[(light, 0) for light in LIGHT]]:
@@ -93,7 +93,7 @@ def read(client: RawClient) -> Contents:
 def pull(
     client: RawClient, topic: str, queue_id: int, offset: int
 ) -> list[StoredMessage]:
-    """The records from an offset on."""
+    """Return the records from an offset on."""
     reply = client.request(RequestCode.PULL_MESSAGE, pull_header(
         topic, offset, queue_id=queue_id, max_count=1))
     assert reply.code == ResponseCode.SUCCESS, (topic, offset, reply.code, reply.remark)
@@ -101,7 +101,7 @@ def pull(
 
 
 def find(client: RawClient, topic: str, key: str) -> list[int]:
-    """Places of the records that have a key."""
+    """Return the positions of the records with a key."""
     reply = client.request(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader(
         topic=topic, key=key, max_num=32, begin_timestamp=0, end_timestamp=2**62))
     if reply.code != ResponseCode.SUCCESS:
@@ -110,7 +110,7 @@ def find(client: RawClient, topic: str, key: str) -> list[int]:
 
 
 class BatchQueueTests(clients.JavaTestCase):
-    """Ours and Apache's over one folder."""
+    """Our broker and Apache's over one folder."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -139,7 +139,7 @@ class BatchQueueTests(clients.JavaTestCase):
             self.servers.stop(signal.SIGKILL if kill else signal.SIGTERM)
 
     def begin(self, client: RawClient) -> Contents:
-        """The first round."""
+        """Run the first round."""
         create_topics(client, BATCHES, PARENT)
         fill(client, 0)
         return self.settled(client, COUNT)
@@ -152,7 +152,7 @@ class BatchQueueTests(clients.JavaTestCase):
         return read(client)
 
     def go_on(self, client: RawClient, before: Contents, first: int) -> Contents:
-        """Compare with what the broker before had, by offset and by key; then go on."""
+        """Compare with the previous broker, by offset and by key; then continue."""
         found = read(client)
         self.assertEqual(found, before)
         for (topic, _, _), message in list(found.items())[::9]:
@@ -163,7 +163,7 @@ class BatchQueueTests(clients.JavaTestCase):
         return self.settled(client, first + COUNT)
 
     def there_and_back(self, kill: bool) -> None:
-        """Apache's broker fills, ours reads and goes on, Apache's too, ours reads it all."""
+        """Apache's broker fills the store, both continue in turn, and ours reads it all."""
         first = self.apache(self.begin, kill)
         self.assertEqual({topic for topic, _, _ in first}, {BATCHES, PARENT, *LIGHT})
         second = self.ours(lambda client: self.go_on(client, first, COUNT), kill)
@@ -173,15 +173,15 @@ class BatchQueueTests(clients.JavaTestCase):
         self.assertEqual(check(self.folder / "store")[0], [])
 
     def long_stopped(self) -> None:
-        """Each stopped as it should be."""
+        """Each broker is stopped cleanly."""
         self.there_and_back(kill=False)
 
     def test_both_brokers_open_the_batch_queues_of_a_killed_one(self) -> None:
-        """Each killed after its last acknowledgement."""
+        """Each broker is killed after its last acknowledgement."""
         self.there_and_back(kill=True)
 
     def test_java_client(self) -> None:
-        """It takes batches apart, and pulls from light queues."""
+        """It splits batches, and pulls from light queues."""
         self.servers.start()
         self.addCleanup(self.servers.stop)
         with RawClient(f"127.0.0.1:{self.servers.broker_port}", 30) as client:

@@ -1,4 +1,4 @@
-"""What brokers know of where clients are: `java/BehindRound.java` asks both.
+"""The offsets of clients that brokers keep: `java/BehindRound.java` asks both brokers.
 
 Members of broadcast groups that change between a proxy and the broker, and groups that are stopped
 because they are far behind.
@@ -20,7 +20,7 @@ SETTINGS: Final = {"disableConsumeIfConsumerReadSlowly": "true",
 
 
 class BehindTests(JavaTestCase):
-    """The same checks, of both brokers at once."""
+    """The same checks for both brokers at the same time."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -46,7 +46,7 @@ class BehindTests(JavaTestCase):
                 self.assertRegex(output, r"ok \d{2,} checks")
 
     def test_between_proxy_and_broker_a_client_goes_on_where_it_was(self) -> None:
-        """Between proxy and broker a client goes on where it was."""
+        """A client that changes between proxy and broker continues at its offset."""
         self.keeps("broadcast")
 
     def long_far_behind(self) -> None:

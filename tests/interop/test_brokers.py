@@ -1,4 +1,4 @@
-"""Four brokers of one command, with members of Apache's clients and ours in one group over all."""
+"""Four brokers of one command, with members of Apache's clients and ours in one group."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BrokersTests(JavaTestCase):
         wait_until("all brokers answer", lambda: f"{COUNT} brokers are up" in self.text, PATIENCE)
 
     def read(self) -> None:
-        """Keep what it prints."""
+        """Keep the output."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
@@ -55,14 +55,15 @@ class BrokersTests(JavaTestCase):
         return "".join(list(self.lines))
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """End all processes."""
         self.process.kill()
         self.process.wait(PATIENCE)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
     def test_members_of_all_clients_outlive_the_kill_of_a_broker(self) -> None:
-        """A killed broker is back in its place; nothing acknowledged is lost; one signal stops all.
+        """A killed broker is started again, no acknowledged message is lost, and one signal stops
+        all.
 
         Members of the Java, the Go and our client share the queues of all four, under load.
         Apache's mqadmin prints them as it prints four machines.

@@ -1,4 +1,4 @@
-"""CLEAN_UNUSED_TOPIC removes of one store what Apache's broker removes of it."""
+"""CLEAN_UNUSED_TOPIC deletes the same queues as Apache's broker."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ TOPICS_FILE: Final = Path("store/config/topics.json")
 
 
 class CleanTests(JavaTestCase):
-    """Each broker over a copy of one store, whose table of topics lacks some."""
+    """Each broker has a copy of one store, whose table of topics lacks some."""
 
     def exchange(self, folder: Path) -> Exchange:
         return Exchange(folder, free_port(), self.version)
 
     def clean(self, client: RawClient) -> dict[str, int]:
-        """Have a broker clean its topics; :returns: what the queues have then."""
+        """Let a broker clean its topics; :returns: the remaining content of the queues."""
         self.assertEqual(client.max_offset(UNUSED), 1)
         reply = client.request(RequestCode.CLEAN_UNUSED_TOPIC)
         self.assertEqual((reply.code, reply.remark, reply.body), (ResponseCode.SUCCESS, None, b""))
         return {topic: client.max_offset(topic) for topic in TOPICS}
 
     def test_same_queues_are_left(self) -> None:
-        """What a client sees and what is on disk, of each topic."""
+        """The view of a client and the files are compared for each topic."""
         first, second = self.folder / "first", self.folder / "second"
         self.exchange(first).apache(
             lambda client: [client.send(topic, b"one") for topic in TOPICS])

@@ -1,4 +1,4 @@
-"""This project's Python client against Apache's brokers of three releases."""
+"""This project's Python client with Apache's brokers of three releases."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _ClientTests(JavaTestCase):
         self.assertEqual(len(queues), 1)
 
     def filters(self, client: Client) -> None:
-        """Tags and SQL92 choose at the broker."""
+        """The broker filters by tags and SQL92."""
         tagged = self.consume(client, "tags", {"T": "b || c"}, 10)
         self.assertEqual({each.tags for each in tagged}, {"b"})
         chosen = self.consume(client, "sql", {"T": sql("number >= 15")}, 5)
@@ -102,7 +102,7 @@ class _ClientTests(JavaTestCase):
         self.assertEqual(seen, list(range(50)))
 
     def retries(self, producer: Producer) -> None:
-        """A failed message comes again with the next attempt."""
+        """A failed message is delivered again with the next attempt."""
         producer.send("R", b"again")
         attempts: list[int] = []
 
@@ -122,14 +122,14 @@ class _ClientTests(JavaTestCase):
         self.assertEqual(attempts, [1, 2])
 
     def resumes(self, producer: Producer) -> None:
-        """A member that left and comes back repeats nothing that it finished."""
+        """A member that left and returns repeats no finished message."""
         producer.send_many([Message(topic="A", body=b"%d" % each) for each in range(100)])
         first = self.handled(producer.client, 40)
         rest = self.handled(producer.client, 100 - len(first))
         self.assertEqual(sorted(first + rest), list(range(100)))
 
     def handled(self, client: Client, most: int) -> list[int]:
-        """Handle messages of the topic A until there are so many; then leave."""
+        """Handle a number of messages of the topic A, then leave."""
         seen: list[int] = []
         lock = threading.Lock()
 
@@ -147,7 +147,7 @@ class _ClientTests(JavaTestCase):
         return seen
 
     def broadcast(self, client: Client) -> None:
-        """Each member gets every message; the offsets stay in its file."""
+        """Each member gets every message, and keeps its offsets in its file."""
         folder = self.folder / "offsets"
         for group in ("b1", "b2"):
             found = self.consume(client, group, "T", 64, mode="broadcast",

@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
     broker: Recorder
 
     def requests(self) -> list[Exchange]:
-        """All requests of the codes of a round."""
+        """Return all requests with the codes of a round."""
         return [each for recorder, codes in (
             (self.namesrv, NAMESRV_CODES), (self.broker, BROKER_CODES))
             for code in codes for each in recorder.exchanges(code)]
@@ -81,7 +81,7 @@ def on_both(check: Callable[[Any], None], brokers: Mapping[str, Any]) -> None:
 
 
 def java_round(where: str, topic: str, group: str, properties: Sequence[str]) -> list[str]:
-    """Apache's client sends, and gets what there is; :returns: it, sorted."""
+    """Send with Apache's client and receive all messages; :returns: these, sorted."""
     java = JavaProcess("5.3.3", "AccountMember", where, topic, group, str(COUNT),
                        properties=properties)
     try:
@@ -93,7 +93,7 @@ def java_round(where: str, topic: str, group: str, properties: Sequence[str]) ->
 
 
 def our_round(where: str, topic: str, group: str, expected: int, **options: Any) -> list[str]:
-    """Ours does the same."""
+    """Do the same with our client."""
     got: list[str] = []
     with Client(where, timeout_s=60, **options) as client:
         with Producer(client=client, group=group) as producer:
@@ -110,16 +110,16 @@ def our_round(where: str, topic: str, group: str, expected: int, **options: Any)
 
 
 def bodies(*names: str) -> list[str]:
-    """The requests that those send."""
+    """Return the bodies of these requests."""
     return sorted(f"{name}-{number}" for name in names for number in range(COUNT))
 
 
 class NamespaceTests(JavaTestCase):
-    """Clients name a namespace of the second kind in each request; names stay as they are."""
+    """The namespace is in each request, and names are unchanged."""
 
     def test_requests_say_the_namespace_as_javas_do(self) -> None:
-        """Both brokers keep plain names, so each client gets the other's messages, and so does one
-        without a namespace.
+        """Both brokers keep plain names, so each client gets the other's messages, also without a
+        namespace.
         """
         def check(broker: tuple[str, int]) -> None:
             with recorded(*broker) as java:
@@ -137,7 +137,7 @@ class NamespaceTests(JavaTestCase):
         on_both(check, kept(self, plain_brokers))
 
     def spaces(self, of: Recorded) -> set[tuple[int, str | None, str | None]]:
-        """Each code with the namespace of its requests."""
+        """Return each code with the namespace of its requests."""
         found = {(each.request.code, each.request.fields.get("nsd"), each.request.fields.get("ns"))
                  for each in of.requests()}
         self.assertEqual(found, {(code, "true", NAMESPACE)
@@ -161,7 +161,7 @@ class TokenTests(JavaTestCase):
     version = "4.9.4"
 
     def test_tokens_go_with_each_request_and_are_signed(self) -> None:
-        """Apache's 4.9.4 and ours take our requests as they take Java's."""
+        """Apache's 4.9.4 and ours accept our requests as they accept Java's."""
         def check(broker: Broker) -> None:
             with recorded(broker.namesrv, broker.port) as java:
                 self.assertEqual(java_round(java.where, "Token", "token-java", [
@@ -182,7 +182,7 @@ class TokenTests(JavaTestCase):
         on_both(check, {"4.9.4": apache, "ours": ours})
 
     def tokens(self, of: Recorded) -> set[tuple[int, str | None, str | None]]:
-        """Each code with the key and the token of its requests."""
+        """Return each code with the key and the token of its requests."""
         found = {(each.request.code, each.request.fields.get("AccessKey"),
                   each.request.fields.get("SecurityToken")) for each in of.requests()}
         self.assertEqual(found, {(code, BOB[0], TOKEN)
@@ -191,7 +191,7 @@ class TokenTests(JavaTestCase):
 
 
 class UserTests(JavaTestCase):
-    """Apache's 5.3.3 knows users with passwords, and policies."""
+    """Apache's 5.3.3 supports users with passwords, and policies."""
 
     def test_a_user_sends_and_consumes_and_a_wrong_password_does_not(self) -> None:
         """The user's name is the access key, the password the secret key."""

@@ -34,7 +34,7 @@ def is_even(body: bytes) -> bool:
 def consuming(
     broker: Broker, topic: str, handle: Callable[[Consumer[Any], ReceivedMessage[Any]], object]
 ) -> Iterator[None]:
-    """Have a consumer of ours handle the messages of a topic during the block."""
+    """Let a consumer of ours handle the messages of a topic during the block."""
     with Consumer(broker.where, group=f"of-{topic}", topics=topic, start="first") as consumer:
         thread = threading.Thread(target=consumer.run, args=(
             lambda message: handle(consumer, message),))
@@ -47,7 +47,7 @@ def consuming(
 
 
 class Checks:
-    """Decides about transactions, and remembers which it was asked about."""
+    """Decides transactions, and records those that it was asked about."""
 
     def __init__(self) -> None:
         self.asked: set[bytes] = set()
@@ -58,7 +58,7 @@ class Checks:
 
 
 class TransactionTests(ClientTestCase):
-    """Transactions that end, and that a broker asks about."""
+    """Transactions that are ended, and those that a broker asks about."""
 
     topic, group = "Paid", "paying"
 
@@ -69,7 +69,7 @@ class TransactionTests(ClientTestCase):
         self.assertEqual(status, -signal.SIGKILL)
 
     def ends(self, producer: Producer, checks: Checks) -> None:
-        """A commit, a rollback, and blocks that fail, about which the broker asks."""
+        """Run a commit, a rollback, and blocks that fail, about which the broker asks."""
         with producer.transaction(self.topic, b"end-0"):
             pass
         with producer.transaction(self.topic, b"end-1") as transaction:
@@ -88,7 +88,7 @@ class TransactionTests(ClientTestCase):
         return member
 
     def check(self, broker: Broker) -> None:
-        """Have all that are to be committed delivered, and nothing else."""
+        """Check that exactly the committed messages are delivered."""
         checks = Checks()
         delivered: list[bytes] = []
         with consuming(broker, self.topic, lambda _, message: delivered.append(message.body)):
@@ -120,7 +120,7 @@ class TransactionTests(ClientTestCase):
         self.assertEqual(delivered.count(b"end-0"), 1)
 
     def test_a_transaction_ends_once_whoever_is_asked(self) -> None:
-        """Ended by its producer, or after its death by another one: of ours or of Apache's."""
+        """Its producer ends it, or after its death another one, of ours or of Apache's."""
         self.on_each(self.check)
 
 
@@ -128,7 +128,7 @@ class ReplyTests(ClientTestCase):
     """Requests and replies between our client and Apache's."""
 
     def test_requests_are_answered_both_ways(self) -> None:
-        """Fifty at a time of ours by Java, of Java's by ours, and of ours by ours."""
+        """Fifty at a time: ours by Java, Java's by ours, and ours by ours."""
         def check(broker: Broker) -> None:
             seen: set[bytes] = set()
 
@@ -162,7 +162,7 @@ class ReplyTests(ClientTestCase):
         self.assertEqual(replies, [prefix + question for question in questions])
 
     def test_a_request_without_a_reply_ends_in_time(self) -> None:
-        """Its time is told to the second, and a late reply is dropped."""
+        """It ends after its time-out, and a late reply is dropped."""
         def check(broker: Broker) -> None:
             late: list[tuple[Consumer[Any], ReceivedMessage[Any]]] = []
             with Producer(broker.where, timeout_s=15) as producer, consuming(

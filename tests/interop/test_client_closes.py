@@ -1,4 +1,4 @@
-"""Handlers that fail while their consumer closes: each message comes again once, not twice."""
+"""Handlers that fail while their consumer closes: each message is delivered again once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CloseTests(ClientTestCase):
         self.on_each(self.check)
 
     def check(self, broker: Broker) -> None:
-        """All restarts at one broker."""
+        """Check all restarts at one broker."""
         delivered: Counter[bytes] = Counter()
         with Client(broker.where) as client, Producer(client=client) as producer:
             for number in range(RESTARTS):

@@ -1,4 +1,4 @@
-"""Members of ours beside Apache's in one group, over our broker and Apache's.
+"""Our members beside Apache's in one group, at our broker and Apache's.
 
 ``tests/long/client_groups.py`` does the same for longer.
 """

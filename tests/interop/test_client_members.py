@@ -1,4 +1,4 @@
-"""Members of ours that restart, join and are killed under load, over our broker and Apache's.
+"""Our members restart, join and are killed under load, at our broker and Apache's.
 
 ``tests/long/client_members.py`` does the same for longer.
 """
@@ -38,19 +38,19 @@ class MemberTests(JavaTestCase):
         self.assertEqual(missing(self.group), set())
 
     def test_a_restart_repeats_nothing(self) -> None:
-        """Three members leave and come back, one at a time; each message is handled once."""
+        """Three members leave and return, one at a time; each message is handled once."""
         restart_often(self.group, OURS, 2)
         self.finish()
         self.assertEqual(ended_copies(self.group), [])
 
     def test_a_member_that_joins_repeats_what_runs_at_most(self) -> None:
-        """A third member joins and leaves; no message whose handler had ended comes again."""
+        """A third member joins and leaves; no finished message is delivered again."""
         join_often(self.group, OURS, 3)
         self.finish()
         self.assertEqual(handover_faults(self.group), [])
 
     def test_a_kill_repeats_what_was_not_committed_at_most(self) -> None:
-        """Two of four are killed; each message is handled, and no other one twice."""
+        """Two of four are killed; each message is handled, and only uncommitted ones twice."""
         kill_often(self.group, OURS, 2, random.Random(1))
         self.finish()
         self.assertEqual(kill_faults(self.group), [])

@@ -1,4 +1,4 @@
-"""Our client with two brokers of one cluster, ours and Apache's, of which one dies."""
+"""Our client with two brokers of one cluster, ours and Apache's, of which one is killed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PairTests(JavaTestCase):
             client.write_queues("Pair", again=True)) == 8)
 
     def test_a_death_costs_no_message_and_requests_use_both(self) -> None:
-        """Fifty requests at a time; then Apache's broker gets SIGKILL under sends."""
+        """Fifty requests are sent at a time; then Apache's broker gets SIGKILL during sends."""
         with Producer(self.ours.namesrv) as producer:
             wait_until("the topic is known", lambda: producer.client.topics())
             self.wait_for_queues(producer.client)
@@ -69,7 +69,7 @@ class PairTests(JavaTestCase):
             wait_until("the broker is back", lambda: self.is_stored(producer.client, results))
 
     def test_a_broker_that_hangs_gets_nothing_until_a_probe_reaches_it(self) -> None:
-        """Apache's broker is stopped, and goes on later; its name server knows it all the time."""
+        """Apache's broker is stopped and continued; its name server knows it all the time."""
         with Producer(self.ours.namesrv, avoid_slow=True, timeout_s=2, retries=0) as producer:
             wait_until("the topic is known", lambda: producer.client.topics())
             self.wait_for_queues(producer.client)
@@ -99,7 +99,7 @@ class PairTests(JavaTestCase):
             return ""
 
     def test_a_broker_that_sends_clients_away_costs_no_message(self) -> None:
-        """Apache's broker answers GO_AWAY while it ends; each send succeeds elsewhere."""
+        """Apache's broker answers GO_AWAY while it ends; each send succeeds at the other one."""
         sent_away: list[str] = []
         went_away = Engine.went_away
 
@@ -121,7 +121,7 @@ class PairTests(JavaTestCase):
         self.assertEqual(set(sent_away), {f"127.0.0.1:{self.apache.broker_port}"})
 
     def test_consumption_goes_on_soon_after_a_restart(self) -> None:
-        """Of Apache's broker, and of ours with its name server, both after SIGKILL."""
+        """Apache's broker, and ours with its name server, get SIGKILL."""
         bodies: list[bytes] = []
         with Producer(self.ours.namesrv) as producer, Consumer(
                 self.ours.namesrv, group="pair", topics="Pair", start="first") as consumer:
@@ -141,7 +141,7 @@ class PairTests(JavaTestCase):
             thread.join()
 
     def comes_through(self, producer: Producer, broker: str, bodies: list[bytes]) -> None:
-        """A message to each queue of a broker, once it takes them, is consumed soon after."""
+        """A message to each queue of a broker is consumed soon after the broker accepts it."""
         sent = [b"%s %d" % (broker.encode(), number) for number in range(4)]
         for queue, body in zip((each for each in producer.queues("Pair")
                                 if each.broker_name == broker), sent, strict=True):
@@ -158,7 +158,7 @@ class PairTests(JavaTestCase):
             return False
 
     def requests(self, producer: Producer) -> None:
-        """The replies of all come, and both brokers had some of the requests."""
+        """Check that all replies arrive, and that both brokers had some of the requests."""
         brokers: set[str] = set()
 
         def handle(message: ReceivedMessage[Any]) -> None:
@@ -208,7 +208,7 @@ class PairTests(JavaTestCase):
         return results
 
     def is_stored(self, client: Client, results: list[SendResult]) -> bool:
-        """Whether each acknowledged message is where its result says."""
+        """Whether each acknowledged message is at the place of its result."""
         try:
             found = {(queue, record.queue_offset): record.properties_map()["UNIQ_KEY"]
                      for queue in client.read_queues("Pair", again=True)
@@ -218,7 +218,7 @@ class PairTests(JavaTestCase):
         return all(found.get((each.queue, each.offset)) == each.id for each in results)
 
     def records(self, client: Client, queue: Any) -> list[Any]:
-        """All messages of a queue."""
+        """Return all messages of a queue."""
         found: list[Any] = []
         while body := client.pull(queue, len(found), max_count=32).body:
             found += records_of(body)

@@ -1,4 +1,4 @@
-"""This project's PopConsumer against Apache's broker, and beside Apache's members of a group."""
+"""This project's PopConsumer with Apache's broker, and beside Apache's members of a group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ApacheTests(JavaTestCase):
     def receive(
         self, consumer: PopConsumer[Any], count: int, seconds: float = 60, **options: Any
     ) -> list[ReceivedMessage[Any]]:
-        """Receive so many messages."""
+        """Receive a number of messages."""
         found: list[ReceivedMessage[Any]] = []
         deadline = time.monotonic() + seconds
         while len(found) < count:
@@ -58,7 +58,7 @@ class ApacheTests(JavaTestCase):
             self.order(producer)
 
     def receipts(self, producer: Producer) -> None:
-        """An acknowledged message does not come again; the others do, with one attempt more."""
+        """An acknowledged message is not delivered again; others are, with one attempt more."""
         producer.send_many([Message("T", b"%d" % number) for number in range(30)])
         with PopConsumer(client=producer.client, group="g", topics="T", start="first",
                          invisible_s=8) as consumer:
@@ -91,7 +91,7 @@ class ApacheTests(JavaTestCase):
         self.assertEqual([each.body for each in producer.client.read(queue)], [found[15].body])
 
     def filters(self, producer: Producer) -> None:
-        """Tags and SQL92 choose at the broker."""
+        """The broker filters by tags and SQL92."""
         for number in range(20):
             producer.send("F", b"%d" % number, tags="ab"[number % 2],
                           properties={"number": str(number)})
@@ -105,7 +105,7 @@ class ApacheTests(JavaTestCase):
                 self.assertEqual(consumer.receive(wait_s=1), [])
 
     def handlers(self, producer: Producer) -> None:
-        """A slow handler has its message once, a failed one comes again."""
+        """A slow handler gets its message once; a failed message is delivered again."""
         producer.send_many([Message("H", b"%d" % number) for number in range(60)])
         seen: Counter[tuple[int, int]] = Counter()
         lock = threading.Lock()
@@ -131,7 +131,7 @@ class ApacheTests(JavaTestCase):
         self, consumer: PopConsumer[Any], handle: Callable[[ReceivedMessage[Any]], None],
         is_over: Callable[[], bool],
     ) -> None:
-        """Handle messages until something is so."""
+        """Handle messages until a condition holds."""
         running = threading.Thread(target=lambda: consumer.run(handle, workers=4))
         running.start()
         try:
@@ -141,7 +141,7 @@ class ApacheTests(JavaTestCase):
             running.join()
 
     def order(self, producer: Producer) -> None:
-        """A failure, and a member that leaves in the middle, change nothing."""
+        """A failure, and a member that leaves in the middle, do not change the order."""
         for number in range(50):
             producer.send("O", b"%d" % number, sharding_key="one")
         seen: list[int] = []
@@ -172,7 +172,7 @@ class OldTests(JavaTestCase):
     version = "4.9.4"
 
     def test_a_broker_without_pop_is_refused(self) -> None:
-        """The error says which release is needed."""
+        """The error names the needed release."""
         peer = self.start_apache()
         with Producer(f"127.0.0.1:{peer.namesrv_port}") as producer:
             producer.send("T", b"1")
@@ -184,20 +184,20 @@ class OldTests(JavaTestCase):
 
 
 class MixedTests(JavaTestCase):
-    """Two members of Apache's client and two of ours, in one group that pops."""
+    """Two members of Apache's client and two of ours in one pop group."""
 
     def test_members_share_the_messages_of_apaches_broker(self) -> None:
-        """Its topics of retries have the newer kind of names."""
+        """Its retry topics have the newer kind of names."""
         peer = self.start_apache(settings={**SETTINGS, "enableRetryTopicV2": "true"})
         self.share(f"127.0.0.1:{peer.namesrv_port}")
 
     def test_members_share_the_messages_of_our_broker(self) -> None:
-        """With the names of an older broker."""
+        """Its retry topics have the names of an older broker."""
         with servers(self.folder, "reviveInterval=100") as running:
             self.share(running.namesrv)
 
     def share(self, where: str) -> None:
-        """The mode is switched while they run; a message that fails comes again to any of them."""
+        """The mode is changed while they run; a failed message may go to any member."""
         with Producer(where) as producer, Client(where) as first, Client(where) as second:
             client = producer.client
             producer.send("T", b"0")
@@ -243,7 +243,7 @@ class MixedTests(JavaTestCase):
             now > old for now, old in zip(counts(), before, strict=True)))
 
     def judge(self, ours: list[_Member], theirs: list[JavaProcess]) -> None:
-        """Each message was processed once; those that fail at ours came once more for each failure.
+        """Check that each message was processed once, and once more for each failure at ours.
 
         Apache's client does not acknowledge a message that it has processed when it lost the queue
         meanwhile: what one of its members told may have come to another one, too.
@@ -257,7 +257,7 @@ class MixedTests(JavaTestCase):
                           if number not in told}, {})
 
     def came(self, ours: list[_Member], theirs: list[JavaProcess]) -> Counter[int]:
-        """How often each message was processed."""
+        """Return how often each message was processed."""
         found: Counter[int] = Counter()
         for member in ours:
             found.update(list(member.seen))
@@ -290,13 +290,13 @@ class _Feed:
             self.count += 20
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop the sends."""
         self._is_over.set()
         self._thread.join()
 
 
 class _Member:
-    """A member of ours; a message in a hundred fails once."""
+    """A member of ours; one message in a hundred fails once."""
 
     def __init__(self, client: Client) -> None:
         self.seen: list[int] = []
@@ -314,7 +314,7 @@ class _Member:
         self.seen.append(number)
 
     def queues(self) -> set[int]:
-        """The ids of the queues that it pops."""
+        """Return the ids of the queues that it pops."""
         return {queue.queue_id for queue in self.consumer.assigned()}
 
     def close(self) -> None:

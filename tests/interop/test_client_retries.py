@@ -1,4 +1,4 @@
-"""Messages of our client that come later: delays, times, and the ladder to the dead letters."""
+"""Later messages of our client: delays, times, and retries up to the dead letters."""
 
 from __future__ import annotations
 
@@ -71,10 +71,12 @@ class RetryTests(ClientTestCase):
 
 
 class DelayTests(ClientTestCase):
-    """Messages that are for later."""
+    """Messages with a delay or a time."""
 
     def test_timed_messages_come_when_javas_do(self) -> None:
-        """Delays and times, beside those of Apache's client; not before, nor when taken back."""
+        """They are compared with those of Apache's client; none is early, and recalled ones are not
+        delivered.
+        """
         def check(broker: Broker) -> None:
             topic = "Timed"
             due: dict[str, int] = {}
@@ -117,7 +119,7 @@ class DelayTests(ClientTestCase):
         return due
 
     def test_an_old_broker_gets_no_timed_message(self) -> None:
-        """It would deliver it at once: the send is refused, one-way and by send_soon as well."""
+        """The broker would deliver it at once, so each kind of send refuses it."""
         broker = self.brokers["4.9.4"]
         with Producer(broker.where, timeout_s=15) as producer:
             for _ in range(2):
@@ -142,7 +144,7 @@ class DelayTests(ClientTestCase):
             self.assertEqual(sum(map(producer.client.max_offset, queues)), 0)
 
     def test_a_delay_level_holds_a_message_back(self) -> None:
-        """For a second, as the brokers are set up here."""
+        """The delay is one second with the settings of these brokers."""
         def check(broker: Broker) -> None:
             with Producer(broker.where, timeout_s=15) as producer:
                 began = time.monotonic()

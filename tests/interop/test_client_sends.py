@@ -1,4 +1,4 @@
-"""Every kind of send in each style, read by Apache's clients, and the reverse."""
+"""Every kind of send in each style is read by Apache's clients, and the reverse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 120.0
 
 
 class Told(NamedTuple):
-    """A message as a program told it."""
+    """A message that a program has printed."""
 
     id: str
     body: bytes
@@ -31,7 +31,7 @@ class Told(NamedTuple):
 
 
 def shell(style: str, broker: Broker, *words: str) -> list[Told]:
-    """Run ``client_shell.py``; the messages that it told."""
+    """Run ``client_shell.py``; returns the messages that it printed."""
     output = run([sys.executable, "-P", HERE / "client_shell.py", style, broker.where, *words],
                  PATIENCE)
     # A warning that is logged is not a message.
@@ -42,7 +42,7 @@ def shell(style: str, broker: Broker, *words: str) -> list[Told]:
 
 
 def java(broker: Broker, *words: str) -> dict[str, list[Told]]:
-    """Run ``EveryByte.java``; the messages that it told, by topic."""
+    """Run ``EveryByte.java``; returns the messages that it printed, by topic."""
     output = java_program(broker.client_version, "EveryByte", broker.where, *words)
     found: dict[str, list[Told]] = {}
     for line in output.splitlines():
@@ -69,7 +69,7 @@ class SendTests(ClientTestCase):
     def assert_same(
         self, sent: list[Told], read: list[Told], *, batch_ids: bool = True
     ) -> None:
-        """Each message was read once, with its id, body, flag and properties.
+        """Check that each message was read once, with its id, body, flag and properties.
 
         :param batch_ids: whether messages of batches have ids of their own.
         """
@@ -89,7 +89,7 @@ class SendTests(ClientTestCase):
         self.assertEqual(len(set(ids)), len(ids))
 
     def test_java_reads_every_byte_of_our_sends(self) -> None:
-        """All kinds of sends, in three styles, to three brokers, read by both Java clients."""
+        """All kinds of sends, in three styles, to three brokers, are read by both Java clients."""
         def check(broker: Broker) -> None:
             codecs = ["zlib"] if broker.name == "4.9.4" else ["zlib", "lz4", "zstd"]
             sent = {f"Sent-{style}": shell(style, broker, "send", f"Sent-{style}", *codecs)
@@ -118,7 +118,7 @@ class SendTests(ClientTestCase):
         self.on_each(check)
 
     def test_mqadmin_finds_our_messages_by_their_unique_id(self) -> None:
-        """Apache's tool finds what one style sent to each broker, also messages of batches."""
+        """Apache's tool finds the messages of one style on each broker, also those of batches."""
         def check(broker: Broker) -> None:
             style = dict(zip(NAMES, SHELLS, strict=True))[broker.name]
             self.assert_found(broker, "Found", [
@@ -128,7 +128,7 @@ class SendTests(ClientTestCase):
         self.on_each(check)
 
     def test_mqadmin_finds_messages_of_batches_in_a_batch_queue(self) -> None:
-        """In a topic whose queues keep batches of Apache's producers as one record."""
+        """The topic's queues keep batches of Apache's producers as one record."""
         def check(broker: Broker) -> None:
             mqadmin(broker.where, [
                 f"updateTopic -b {broker.address} -t Batches -r 2 -w 2 -a +queue.type=BatchCQ"])
@@ -140,7 +140,9 @@ class SendTests(ClientTestCase):
         self.on_each(check, ("ours", "5.3.3"))
 
     def query(self, broker: Broker, topic: str, identity: str) -> str:
-        """The answer of Apache's tool; on a busy machine its first requests may take too long."""
+        """Return the output of Apache's tool, whose first requests may time out on
+        a busy machine.
+        """
         text = ""
 
         def is_answered() -> bool:
@@ -154,7 +156,7 @@ class SendTests(ClientTestCase):
         return text
 
     def assert_found(self, broker: Broker, topic: str, sent: list[Told]) -> None:
-        """Apache's tool finds each message that has the flag 1 by its id."""
+        """Check that Apache's tool finds each message with the flag 1 by its id."""
         self.assertGreaterEqual(len(sent), 2)
         for each in sent:
             text = self.query(broker, topic, each.id)
@@ -167,15 +169,15 @@ class CommandTests(ClientTestCase):
     """The command line in pipes."""
 
     def command(self, broker: Broker, *words: str) -> list[str | Path]:
-        """The words of a command."""
+        """Return the words of a command."""
         return [sys.executable, "-c", MAIN, *words, "--timeout", "15", "-n", broker.where]
 
     def test_lines_go_through_each_broker(self) -> None:
-        """All of them come out; a member that is interrupted commits what it printed."""
+        """All lines are printed; a member that is interrupted commits those."""
         self.pipes(10_000)
 
     def long_lines(self) -> None:
-        """The same with more."""
+        """The same is tested with more lines."""
         self.pipes(100_000)
 
     def pipes(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Apache's mqadmin about members of ours, and the file of offsets that both clients read."""
+"""Apache's mqadmin with members of ours, and the file of offsets that both clients read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC, GROUP = "Tools", "tools"
 
 
 class Member:
-    """A consumer of ours with what it got."""
+    """A consumer of ours, with its messages."""
 
     def __init__(self, broker: Broker, topic: str, group: str, **options: Any) -> None:
         self.bodies: list[bytes] = []
@@ -40,7 +40,7 @@ class Member:
 
 @contextmanager
 def member(broker: Broker, topic: str, group: str, **options: Any) -> Iterator[Member]:
-    """A member during the block."""
+    """Run a member during the block."""
     made = Member(broker, topic, group, **options)
     try:
         yield made
@@ -49,7 +49,7 @@ def member(broker: Broker, topic: str, group: str, **options: Any) -> Iterator[M
 
 
 def shape(printed: str) -> list[str]:
-    """The sections, and the names of properties and columns, of what a status prints."""
+    """Return the sections, and the names of properties and columns, in the output of a status."""
     found = []
     for line in printed.splitlines():
         if line.startswith("#"):
@@ -60,10 +60,10 @@ def shape(printed: str) -> list[str]:
 
 
 class AdminTests(ClientTestCase):
-    """Questions of tools to members."""
+    """Requests of tools to members."""
 
     def sends(self, broker: Broker) -> list[SendResult]:
-        """Six messages."""
+        """Send six messages."""
         with Producer(broker.where, timeout_s=15) as producer:
             return [producer.send(TOPIC, b"%d" % number) for number in range(6)]
 
@@ -73,8 +73,8 @@ class AdminTests(ClientTestCase):
         return text
 
     def tries(self, broker: Broker, command: str) -> list[str]:
-        """Run a command until it has an answer: on a busy machine its first requests may take too
-        long. :returns: what it printed each time.
+        """Repeat a command until it has an answer, because its first requests may time out on a
+        busy machine. :returns: the outputs.
         """
         texts: list[str] = []
 
@@ -154,7 +154,7 @@ class CloneTests(ClientTestCase):
     """Groups that go on where a group of the other client is."""
 
     def test_a_group_goes_on_where_the_other_clients_group_is(self) -> None:
-        """Apache's members after ours, then ours after Apache's: each gets what is new only."""
+        """Apache's members follow ours, then ours follow Apache's: each gets only new messages."""
         def check(broker: Broker) -> None:
             self.send(broker, range(20))
             with member(broker, "Clone", "cloned") as ours:
@@ -188,7 +188,7 @@ class CloneTests(ClientTestCase):
                       f"destGroup=[{destination}], topic[Clone]", printed)
 
     def java(self, broker: Broker) -> list[int]:
-        """The messages that Apache's member of the group Clone gets; twenty are sent meanwhile."""
+        """Return the messages of Apache's member in the group Clone, while twenty are sent."""
         java = JavaProcess(broker.client_version, "GroupMember", broker.where, "Clone",
                            "CloneOrder", "1")
         self.addCleanup(java.close)
@@ -208,7 +208,7 @@ class BroadcastTests(ClientTestCase):
     """A broadcasting member that changes from one client to the other."""
 
     def test_each_client_reads_the_others_file_of_offsets(self) -> None:
-        """Each gets the messages that the other one did not, and no other."""
+        """Each gets the messages that the other one did not get, and no other."""
         def check(broker: Broker) -> None:
             folder = self.folder / broker.name
             with Producer(broker.where, timeout_s=15) as producer:
@@ -222,19 +222,19 @@ class BroadcastTests(ClientTestCase):
         self.on_each(check)
 
     def send(self, producer: Producer, first: int) -> None:
-        """Send twenty."""
+        """Send twenty messages."""
         producer.send_many([Message("Cast", b"%d" % number)
                             for number in range(first, first + 20)])
 
     def ours(self, broker: Broker, folder: Path, first: int) -> None:
-        """Our member gets the last twenty."""
+        """Check that our member gets the last twenty."""
         with member(broker, "Cast", "cast", mode="broadcast", offset_folder=folder,
                     instance="cast") as ours:
             wait_until("ours got them", lambda: len(ours.bodies) >= 20)
         self.assertEqual(sorted(map(int, ours.bodies)), list(range(first, first + 20)))
 
     def java(self, broker: Broker, folder: Path, first: int) -> None:
-        """Java's member gets the last twenty."""
+        """Check that Java's member gets the last twenty."""
         java = JavaProcess(broker.client_version, "CastMember", broker.where, "Cast", "cast",
                            "cast", properties=[f"rocketmq.client.localOffsetStoreDir={folder}"])
         self.addCleanup(java.close)

@@ -1,4 +1,4 @@
-"""Bodies that our client compresses, read by the Java client."""
+"""The Java client reads bodies that our client has compressed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twistmq.client.base.codecs import CODECS, compress
 
 
 class CompressionTests(JavaTestCase):
-    """client/base/codecs.py."""
+    """The module client/base/codecs.py."""
 
     def test_java_reads_bodies_of_each_codec(self) -> None:
         """The Java client decompresses them to the same bytes, empty and large ones too."""

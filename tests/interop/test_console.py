@@ -1,4 +1,4 @@
-"""The pages of the console with Apache's servers: one start of them, and a walk over all pages."""
+"""The pages of the console with Apache's servers, which are started once."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class WalkTests(JavaTestCase):
     """A browser that visits every page."""
 
     def test_5_5_0(self) -> None:
-        """The newest release: every page is whole."""
+        """This is the newest release: every page is whole."""
         self.walk("5.5.0")
         self.assertEqual(self.limits, set())
         [broker] = self.json("/brokers").rows["brokers"]
         self.assertEqual((broker["role"], broker["replication"]), ("master", []))
 
     def test_5_3_3(self) -> None:
-        """The release whose behaviour ours has: every page is whole."""
+        """Our behaviour is that of this release: every page is whole."""
         self.walk("5.3.3")
         self.assertEqual(self.limits, set())
         [broker] = self.json("/brokers").rows["brokers"]
         self.assertEqual((broker["role"], broker["replication"]), ("master", []))
 
     def test_4_9_4(self) -> None:
-        """The last 4.x: pages say which of their numbers it does not report."""
+        """This is the last 4.x: pages name the numbers that it does not report."""
         self.walk("4.9.4")
         [broker] = self.json("/brokers").rows["brokers"]
         self.assertEqual((broker["role"], broker["replication"]),
@@ -74,7 +74,7 @@ class WalkTests(JavaTestCase):
         self.change()
 
     def json(self, path: str) -> Answer:
-        """Load the JSON form of a page; a server may leave out what its release does not have."""
+        """Load the JSON form of a page; a server may omit data that its release lacks."""
         answer = self.browser.json(path)
         self.assertEqual(answer.status, 200, msg=f"{path}: {answer.text}")
         content: dict[str, Any] = json.loads(answer.text)

@@ -53,7 +53,7 @@ class MixedGroupTests(JavaTestCase):
             self.judge(group, producer, first_ours)
 
     def judge(self, group: LedgerGroup, producer: JavaProcess, leader: str) -> None:
-        """No acknowledged message is lost, and none is stored twice: each was sent once."""
+        """Check that no acknowledged message is lost, and none is stored twice."""
         acknowledged = {}
         for line in producer.told("sent"):
             _, queue_id, offset, body = line.split(" ")
@@ -74,17 +74,17 @@ class MixedGroupTests(JavaTestCase):
         self.assertEqual({place: stored.get(place) for place in acknowledged}, acknowledged)
 
     def test_ours_among_two_of_5_5_0(self) -> None:
-        """Two brokers of Apache's are a majority without ours."""
+        """Two of Apache's brokers are a majority without ours."""
         self.lead_in_turn("5.5.0", {"n2"})
 
     def long_one_of_5_5_0_among_two_of_ours(self) -> None:
-        """Ours are a majority, and a broker of Apache's leads them for a while."""
+        """Ours are a majority, and one of Apache's brokers leads them for a while."""
         self.lead_in_turn("5.5.0", {"n1", "n2"})
 
     def long_ours_among_two_of_4_9_4(self) -> None:
-        """The same with dledger 0.2.6."""
+        """The version of dledger is 0.2.6."""
         self.lead_in_turn("4.9.4", {"n2"})
 
     def long_one_of_4_9_4_among_two_of_ours(self) -> None:
-        """The same with dledger 0.2.6."""
+        """The version of dledger is 0.2.6."""
         self.lead_in_turn("4.9.4", {"n1", "n2"})

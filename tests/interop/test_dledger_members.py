@@ -41,7 +41,7 @@ _PATIENCE_SECONDS: Final = 60
 
 
 class FollowerPlugin:
-    """A member whose log and hard state are in memory, in a broker that lends it a network.
+    """A member whose log and hard state are in memory, in a broker with a network.
 
     The settings of the port are those of the installed plugin.
     """
@@ -119,7 +119,7 @@ class FollowerTests(JavaTestCase):
     version = "5.5.0"
 
     def follow(self, version: str, *, batches: bool) -> None:
-        """Elect, replicate, agree with the help of our member, and hand the lead over."""
+        """Elect, replicate, agree with the help of our member, and transfer the lead."""
         ports = {member: free_port() for member in ("n0", "n1", "n2")}
         plugin = FollowerPlugin(ports)
         with ExitStack() as stack:

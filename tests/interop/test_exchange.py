@@ -1,4 +1,4 @@
-"""A store written by one broker is opened by the other with everything in place."""
+"""A store of one broker is opened by the other, with all its data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ExchangeTests(JavaTestCase):
         self.exchange = Exchange(self.folder, free_port(), self.version, every=EVERY)
 
     def test_both_brokers_open_the_store_of_a_stopped_one(self) -> None:
-        """There and back, each stopped as it should be."""
+        """Each broker is stopped cleanly, in both directions."""
         self.there_and_back(kill=False)
 
     def test_a_killed_brokers_store_is_read_by_the_other_and_back(self) -> None:
@@ -29,7 +29,9 @@ class ExchangeTests(JavaTestCase):
         self.there_and_back(kill=True)
 
     def there_and_back(self, kill: bool) -> None:
-        """Apache's broker fills, ours reads and goes on, Apache's reads it all."""
+        """Apache's broker fills the store, ours reads it and continues, and
+        Apache's reads it all.
+        """
         first = self.exchange.turn("apache", kill, None, COUNT, "all")
         self.assertGreater(len(first.records), COUNT)
         topics = {topic for topic, _, _ in first.records}

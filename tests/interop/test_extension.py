@@ -31,7 +31,7 @@ TAGS = ("batch", "tag3", "Ä", "none")
 
 
 def pulled(client: RawClient, topic: str, tag: str) -> set[int]:
-    """Places of the messages that a consumer of one tag gets."""
+    """Return the positions of the messages that a consumer of one tag gets."""
     places: set[int] = set()
     for queue_id in range(QUEUES):
         offset, code = 0, ResponseCode.SUCCESS
@@ -46,7 +46,7 @@ def pulled(client: RawClient, topic: str, tag: str) -> set[int]:
 
 
 def entries(client: RawClient) -> list[ConsumeQueueData]:
-    """What a broker says of the entries of one queue."""
+    """Return a broker's description of the entries of one queue."""
     reply = client.request(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(
         topic=TOPICS[0], queue_id=0, index=0, count=1000))
     assert reply.code == ResponseCode.SUCCESS, reply.remark
@@ -92,7 +92,7 @@ class ExtensionTests(SynchronousTestCase):
         self.there_and_back(kill=True)
 
     def there_and_back(self, kill: bool) -> None:
-        """Each broker fills, and reads what the other left."""
+        """Each broker fills the store, and reads the data of the other one."""
         self.kill = kill
         last = self.exchange.apache(lambda client: self.filled(client, 0, "all"), kill)
         self.check()
@@ -103,7 +103,7 @@ class ExtensionTests(SynchronousTestCase):
         self.exchange.ours(lambda client: self.read_on(client, last))
 
     def long_switched_off_and_on(self) -> None:
-        """Entries with and without units stand in one queue."""
+        """One queue has entries with and without units."""
         exchange = self.exchange
         last = exchange.apache(lambda client: self.filled(client, 0, "all"))
         exchange.set(OFF)
@@ -119,7 +119,7 @@ class ExtensionTests(SynchronousTestCase):
     def filled(
         self, client: RawClient, first: int, kinds: str, sees_units: bool = True
     ) -> tuple[Contents, list[ConsumeQueueData]]:
-        """Fill; :returns: what can be seen then."""
+        """Fill the store; :returns: its visible content."""
         fill(client, COUNT, first, kinds)
         if self.kill:
             self.exchange.wait_for_offsets(committed_offset(first))
@@ -139,7 +139,7 @@ class ExtensionTests(SynchronousTestCase):
         self, client: RawClient, before: tuple[Contents, list[ConsumeQueueData]],
         sees_units: bool = True,
     ) -> tuple[Contents, list[ConsumeQueueData]]:
-        """Compare with what the broker before had, then go on."""
+        """Compare with the previous broker, then continue."""
         contents, rows = before
         now_found = Contents.read(client, EVERY, contents)
         now_found.may_lack_keys = self.may_lack_keys

@@ -1,4 +1,4 @@
-"""SQL92 filters: Apache's library, its broker and its client against ours."""
+"""SQL92 filters: Apache's library, its broker and its client compared with ours."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _FAULT: Final = re.compile(r"^(java\.|org\.|Cannot invoke)")
 
 
 def group_header(topic: str, group: str, version: int, offset: int = 0) -> PullMessageRequestHeader:
-    """A pull of what the group subscribed to in its heartbeats."""
+    """Return a pull of the group's subscription in its heartbeats."""
     header = pull_header(topic, offset, group=group)
     header.sys_flag = 0
     header.sub_version = version
@@ -70,7 +70,7 @@ def pull_all(client: RawClient, header: PullMessageRequestHeader) -> tuple[int, 
 
 
 def prepare(client: RawClient) -> None:
-    """Consumers come, messages are sent."""
+    """Register consumers and send messages."""
     for topic in (TOPIC, OTHER_TOPIC):
         client.send(topic, b"first")
     beat(client)
@@ -93,7 +93,7 @@ def beat(client: RawClient, version: int = 0) -> None:
 
 
 def answers(client: RawClient) -> Iterator[tuple[str, Any]]:
-    """What a broker answers to checks and pulls: a name, and code, remark or bodies."""
+    """Return a broker's answers to checks and pulls: a name, and code, remark or bodies."""
     for what, kind, expression in (
         ("right", "SQL92", "a > 1"), ("wrong", "SQL92", "a >"), ("no number", "SQL92", "a > 'x'"),
         ("empty", "SQL92", ""), ("lower", "sql92", "a > 1"), ("unknown", "OTHER", "a > 1"),
@@ -134,10 +134,10 @@ def answers(client: RawClient) -> Iterator[tuple[str, Any]]:
 
 
 class LibraryTests(JavaTestCase):
-    """Apache's filter library, asked now."""
+    """Apache's filter library, run now."""
 
     def test_apaches_library_answers_as_captured_and_as_ours(self) -> None:
-        """It says what was captured, and what ours says."""
+        """Its results are those that were captured, and those of our library."""
         golden = json.loads((GOLDEN / "filter/answers.json").read_text())
         asked = filter_answers(EXPRESSIONS, PROPERTIES, self.folder)
         self.assertEqual(golden["properties"], [dict(each) for each in PROPERTIES])
@@ -162,7 +162,7 @@ class LibraryTests(JavaTestCase):
         return found
 
     def test_its_bloom_filters_give_the_bits_that_were_captured(self) -> None:
-        """Its Bloom filters give the bits that were captured."""
+        """The bits are those that were captured."""
         golden = json.loads((GOLDEN / "filter/bloom.json").read_text())
         self.assertEqual([*bloom_answers(BLOOM_SIZES, BLOOM_NAMES[:3], self.folder),
                           *bloom_answers(BLOOM_SIZES[-1:], BLOOM_NAMES, self.folder)], golden)
@@ -181,7 +181,7 @@ class BrokerTests(JavaTestCase):
         self.assertTrue(all(bits is None for bits, _ in theirs["bitmaps"]))
 
     def test_same_answers_with_bitmaps(self) -> None:
-        """The same with bitmaps, which Apache's broker asks of retries too, and loses some."""
+        """Apache's broker also uses bitmaps for retries, and loses some."""
         theirs = self.compare(BITMAPS, DIFFERENT | {"retries"})
         self.assertGreater(len({bits for bits, _ in theirs["bitmaps"]}), 2)
 
@@ -235,7 +235,7 @@ class ClientTests(JavaTestCase):
         return clients.java_round("5.3.3", "filter", namesrv, self.folder / "unused")
 
     def test_java_clients_filter_at_our_broker_with_and_without_bitmaps(self) -> None:
-        """Our broker, with and without bitmaps: both at once."""
+        """Both cases run at the same time."""
         with ExitStack() as stack:
             brokers = {name: stack.enter_context(servers(
                 self.folder / name, *[f"{key}={value}" for key, value in settings.items()]))
@@ -248,6 +248,6 @@ class ClientTests(JavaTestCase):
             self.assertNotIn("Traceback", running.log())
 
     def long_apache(self) -> None:
-        """Apache's broker: what the round asks for is what it does."""
+        """Apache's broker passes the same checks."""
         printed = self.round(self.start_apache().namesrv_address)
         self.assertRegex(printed, r"ok \d{2,} checks")

@@ -1,4 +1,4 @@
-"""A Java producer that sends more than a broker takes: `java/FlowRound.java`, with both brokers.
+"""A Java producer that sends more than a broker accepts: `java/FlowRound.java`, both brokers.
 
 Both have room for few waiting sends, and a producer that waits for no answer. It is told
 SYSTEM_BUSY in the same words, what is accepted is stored, and afterwards all is well.
@@ -21,7 +21,7 @@ SETTINGS = {"sendThreadPoolQueueCapacity": "50", "defaultTopicQueueNums": "1",
 
 
 class FlowControlTests(JavaTestCase):
-    """What the producer is told."""
+    """The answers that the producer gets."""
 
     def round(self, namesrv: str, broker_port: int, broker_name: str) -> dict[str, int]:
         """Run it; :returns: how often each result came."""
@@ -42,7 +42,7 @@ class FlowControlTests(JavaTestCase):
         return results
 
     def test_java_client(self) -> None:
-        """It meets OVERLOAD at both, and nothing that only one of them says.
+        """It gets OVERLOAD from both, and no answer that only one of them sends.
 
         What it was told is accepted is stored.
         """

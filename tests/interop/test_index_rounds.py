@@ -1,4 +1,4 @@
-"""Apache's broker opens a store of ours that was killed in the middle of a flush of its index."""
+"""Apache's broker opens our store after a kill in the middle of a flush of its index."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ STEPS = ("write_pages", "write_header")
 
 
 class Killed(BaseException):
-    """The process ends here. No code of a store may catch it."""
+    """The end of the process; no code of a store may catch it."""
 
 
 class IndexRoundTests(JavaTestCase):
-    """A round that was not finished hides nothing from Apache's broker."""
+    """An incomplete round hides no key from Apache's broker."""
 
     def test_apache_5_finds_every_key(self) -> None:
-        """Those of the rounds before, whose slots are ahead of the header, and those of this."""
+        """The keys of earlier rounds, whose slots are ahead of the header, and of this one are
+        found.
+        """
         self.assert_all_found("5.3.3")
 
     def long_apache_4_finds_every_key(self) -> None:
-        """So does 4.9.4."""
+        """Version 4.9.4 finds them as well."""
         self.assert_all_found("4.9.4")
 
     def assert_all_found(self, version: str) -> None:
@@ -53,7 +55,7 @@ class IndexRoundTests(JavaTestCase):
             self.assertEqual(lines, [], msg=f"before {step}")
 
     def killed_before(self, step: str, root: Path) -> None:
-        """Leave a store whose second round of the index did not come to a step."""
+        """Leave a store whose second round of the index ended before a step."""
         settings = StoreSettings(
             store_path_root_dir=str(root),
             store_path_commit_log=str(root / "commitlog"),

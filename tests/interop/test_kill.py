@@ -1,4 +1,4 @@
-"""A short form of the long killing, in every test run."""
+"""A short form of the long kill test, in every run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class KillTests(SynchronousTestCase):
     """A broker that is killed in mid-send and started again."""
 
     def test_sync_flush(self) -> None:
-        """What was acknowledged is there, once and whole, at its offset."""
+        """Each acknowledged message is there once, whole, at its offset."""
         self.kill("SYNC_FLUSH")
 
     def test_async_flush(self) -> None:
-        """A kill is no loss of power: nothing is lost without a sync either."""
+        """A kill is no loss of power, so nothing is lost without a sync."""
         self.kill("ASYNC_FLUSH")
 
     def kill(self, flush: str) -> None:

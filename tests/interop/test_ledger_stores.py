@@ -1,4 +1,4 @@
-"""Ledgers of ours that Apache's brokers open, go on with, and leave to us again."""
+"""Our ledgers are opened and continued by Apache's brokers, and then by ours again."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ class LedgerStoreTests(JavaTestCase):
         self.assertEqual(again.bodies(TOPIC, 1)[-1], b"from Java")
 
     def test_4_9_4_goes_on_after_a_stop(self) -> None:
-        """4.9.4 reads and appends after clean stops."""
+        """Version 4.9.4 reads and appends after clean stops."""
         self.exchange("4.9.4", kill=False)
 
     def test_5_5_0_goes_on_after_a_kill(self) -> None:
-        """5.5.0 reads and appends after kills."""
+        """Version 5.5.0 reads and appends after kills."""
         self.exchange("5.5.0", kill=True)

@@ -1,4 +1,4 @@
-"""A master of Apache's that lost the end of its log, with our slave, which has it."""
+"""A master of Apache's lost the end of its log, and our slave has it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LostEndCase(PairCase):
     tells_slaves = True
 
     def lose_its_end(self) -> None:
-        """Nothing is mixed and nothing acknowledged, until the slave may follow."""
+        """No data is mixed, and nothing is acknowledged until the slave may follow."""
         java = self.java_master(brokerRole="SYNC_MASTER", inSyncReplicas="2",
                                 slaveTimeout=PATIENT_MS)
         address, theirs = f"127.0.0.1:{java.broker_port}", java.home / "store/commitlog"
@@ -68,7 +68,7 @@ class LostEndCase(PairCase):
         self.same((address, theirs), here)
 
     def refused(self, slave: LoneBroker, why: str) -> None:
-        """The slave does not follow, and says why."""
+        """Check that the slave does not follow and logs the reason."""
         follower = slave.plugin.follower
         wait_until(lambda: follower.differs and why in follower.fault, why, 90)
         self.assertIn("ha.resync", slave.thread.call(follower.health))
@@ -85,7 +85,7 @@ class LostEndCase(PairCase):
 
     @staticmethod
     def follow_again(slave: LoneBroker) -> None:
-        """Allow the slave to remove what the master has not."""
+        """Allow the slave to remove the end that the master lacks."""
         slave.thread.call(slave.kernel.settings.put, "ha.resync", True)
         slave.thread.call(slave.plugin.follower.retry)
         wait_until(lambda: slave.plugin.follower.is_connected, "the slave follows", 60)
@@ -95,7 +95,7 @@ class LostEndTests(LostEndCase):
     """The master is 5.3.3."""
 
     def test_our_slave_of_a_master_that_lost_its_end(self) -> None:
-        """Nothing is mixed and nothing acknowledged, until the slave may follow."""
+        """No data is mixed, and nothing is acknowledged until the slave may follow."""
         self.lose_its_end()
 
 
@@ -106,5 +106,5 @@ class OldLostEndTests(LostEndCase):
     tells_slaves = False
 
     def long_our_slave_of_a_master_that_lost_its_end(self) -> None:
-        """As with 5.3.3."""
+        """The behaviour is that with 5.3.3."""
         self.lose_its_end()

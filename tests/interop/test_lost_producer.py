@@ -1,4 +1,4 @@
-"""A producer of transactions that is killed: another one of its group answers for it.
+"""A producer of transactions is killed, and another one of its group answers for it.
 
 `java/TransactionMember.java`, twice: the first is killed (SIGKILL) with its transactions open, the
 second, which knew nothing of them, is asked. The same is asserted with Apache's broker.
@@ -62,7 +62,7 @@ class LostProducerTests(JavaTestCase):
         return found
 
     def test_our_broker_asks_another_producer(self) -> None:
-        """With our broker."""
+        """The broker is ours."""
         running = Servers(self.folder, *[f"{name}={value}" for name, value in SETTINGS.items()])
         running.start()
         self.addCleanup(running.stop)
@@ -70,7 +70,7 @@ class LostProducerTests(JavaTestCase):
         self.lose_a_producer(running.namesrv, f"127.0.0.1:{running.broker_port}")
 
     def long_apaches(self) -> None:
-        """With Apache's."""
+        """The broker is Apache's."""
         peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",
                     settings=dict(SETTINGS))
         peer.start()
@@ -80,6 +80,6 @@ class LostProducerTests(JavaTestCase):
 
     @staticmethod
     def make_topic(broker: str) -> None:
-        """Send the first message."""
+        """Create the topic by a first message."""
         with RawClient(broker) as client:
             client.send(TOPIC, b"first")

@@ -1,4 +1,4 @@
-"""A short form of the long attack, in every test run."""
+"""A short form of the long attack, in every run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MalformedTests(SynchronousTestCase):
     """Thousands of wrong frames against live servers."""
 
     def test_good_client_never_notices(self) -> None:
-        """A client that behaves is served throughout, nothing is logged as a bug."""
+        """A good client is served all the time, and no internal error is logged."""
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)
         servers = Servers(Path(folder.name))

@@ -1,4 +1,4 @@
-"""A short form of the starts and stops with many topics, in every test run."""
+"""A short form of the starts and stops with many topics, in every run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ManyTopicsTests(SynchronousTestCase):
     """A broker of some topics, stopped and killed."""
 
     def test_messages_are_there(self) -> None:
-        """Each topic has its messages after each start, and the times of all are told."""
+        """Each topic has its messages after each start, and all times are reported."""
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)
         said: list[str] = []
@@ -27,7 +27,7 @@ class ManyTopicsTests(SynchronousTestCase):
         self.assertEqual(len(said), 9)
 
     def test_only_the_time_limit_is_a_problem(self) -> None:
-        """Only that is a problem."""
+        """Nothing else is a fault."""
         times = Times(lambda line: None)
         times.add("quick", 1.0, 9.0, 1.0)
         times.add("slow", 1.5, 0.5, 1.0)

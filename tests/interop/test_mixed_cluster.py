@@ -13,7 +13,7 @@ from tests.interop.servers import servers
 
 
 def name_servers(folder: Path, stack: ExitStack) -> tuple[str, str]:
-    """Two brokers, each registered with both name servers; Apache's name server and ours."""
+    """Return two brokers that are registered with both name servers, and the name servers."""
     apaches = f"127.0.0.1:{free_port()}"
     peer = Peer(folder / "apache", namesrv_port=int(apaches.rpartition(":")[2]),
                 broker_port=free_port(), heap="512m")
@@ -27,7 +27,7 @@ def name_servers(folder: Path, stack: ExitStack) -> tuple[str, str]:
 
 
 class MixedClusterTests(JavaTestCase):
-    """A stock client that knows nothing but a name server uses both brokers at once."""
+    """A client that knows only a name server uses both brokers at the same time."""
 
     def use_both(self, namesrv: str) -> None:
         output = java_round(self.version, "cluster", namesrv, self.folder / "unused")

@@ -1,4 +1,4 @@
-"""The judge of groups with members of two kinds: which messages may come again."""
+"""The judge of mixed groups: the messages that may be delivered again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interop.mixed_group import CONCURRENT, MixedGroup, copies
 
 
 class _Told:
-    """The lines of one program."""
+    """The output of one program."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = lines
@@ -21,18 +21,18 @@ class _Told:
 
 
 def held(ms: int, queues: str) -> str:
-    """The line of a member whose queues changed."""
+    """Return the line of a member whose queues changed."""
     return f"held {CONCURRENT} {ms} {queues}"
 
 
 def worked(ms: int, offset: int) -> list[str]:
-    """The lines of a member that handled a message."""
+    """Return the lines of a member that handled a message."""
     return [f"{word} {CONCURRENT} {when} b 4 {offset} 0 body{offset}"
             for word, when in (("begin", ms), ("end", ms + 5))]
 
 
 def faults(told: Mapping[str, Sequence[str]]) -> int:
-    """How many messages came again without need."""
+    """Return the number of messages that were delivered again without need."""
     group: Any = MixedGroup.__new__(MixedGroup)
     group._work_ms = 5
     group.processes = {name: _Told(lines) for name, lines in told.items()}
@@ -47,17 +47,17 @@ class CopiesTests(SynchronousTestCase):
     last = (held(5400, "b:4"), *worked(5900, 10), *worked(5910, 11))
 
     def test_the_next_member_has_the_queue_later(self) -> None:
-        """It finds what the first has committed: nothing comes again."""
+        """It reads the offset that the first has committed, so nothing is repeated."""
         self.assertEqual(faults({"ours1": self.first, "ours2": self.last}), 2)
 
     def test_another_member_had_the_queue_at_the_same_time(self) -> None:
-        """It may have set the group back, to where it was when it came."""
+        """It may have set the group back to the offset at its start."""
         java = (held(3300, "b:4"), held(5300, ""))
         self.assertEqual(faults({"ours1": self.first, "java": java, "ours2": self.last}), 0)
         later = (held(5600, "b:4"), held(5700, ""))
         self.assertEqual(faults({"ours1": self.first, "java": later, "ours2": self.last}), 2)
 
     def test_the_first_member_has_it_again(self) -> None:
-        """It knows where it stopped, whoever had the queue meanwhile."""
+        """It knows its own position, whichever member had the queue in between."""
         java = (held(3300, "b:4"), held(5300, ""))
         self.assertEqual(faults({"ours1": (*self.first, *self.last), "java": java}), 2)

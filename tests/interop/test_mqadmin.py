@@ -1,4 +1,4 @@
-"""mqadmin 5.3.3 prints of our broker what it prints of Apache's, after the same small workload."""
+"""mqadmin 5.3.3 prints the same for our broker as for Apache's, after the same workload."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _VOLATILE: Final = (
 
 @dataclass(frozen=True)
 class Reports:
-    """What commands printed, by name: of the tour, of a sweep of mqadmin, of one of ours."""
+    """The outputs of commands, by name: of the tour, of a sweep of mqadmin, and of one of ours."""
 
     tour: dict[str, str]
     mqadmin: dict[str, str]
@@ -84,7 +84,7 @@ def apache_servers(folder: Path) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def our_servers(folder: Path) -> Iterator[tuple[str, str]]:
-    """Ours, in one process; their addresses."""
+    """Start our servers in one process; returns their addresses."""
     servers = Servers(folder, *(f"{name}={text}" for name, text in _SETTINGS.items()))
     servers.start()
     try:
@@ -95,7 +95,7 @@ def our_servers(folder: Path) -> Iterator[tuple[str, str]]:
 
 @cache
 def reports() -> tuple[Reports, Reports]:
-    """Take both tools through both clusters, Apache's and ours, once a run; a minute or two.
+    """Run both tools with both clusters, Apache's and ours, once a run; it takes minutes.
 
     mqadmin runs in processes of its own, against both at once: it waits most of the time.
     """
@@ -111,20 +111,20 @@ def reports() -> tuple[Reports, Reports]:
 
 
 def steady(text: str) -> list[str]:
-    """The lines of an output with what differs from run to run replaced."""
+    """Return the lines of an output, with replaced variable parts."""
     for pattern, replacement in _VOLATILE:
         text = pattern.sub(replacement, text)
     return [line.rstrip() for line in text.splitlines()]
 
 
 def pairs(text: str, separator: str) -> dict[str, str]:
-    """The rows of a table of names and values."""
+    """Return the rows of a table of names and values."""
     rows = (line.partition(separator) for line in text.splitlines())
     return {name.strip(): value.strip() for name, found, value in rows if found}
 
 
 class MqadminTests(JavaTestCase):
-    """One tour of each broker, then a look at each command's output."""
+    """One tour of each broker, then a comparison of each command's output."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -136,7 +136,7 @@ class MqadminTests(JavaTestCase):
             self.assertEqual(steady(self.ours[name]), steady(self.apache[name]), msg=name)
 
     def test_a_topic_is_created(self) -> None:
-        """A topic is created, found by the tools, and its queues' bounds are shown."""
+        """The tools find it, and show the bounds of its queues."""
         self.same("updateTopic", "updateTopic again", "topicStatus empty", "topicList",
                   "topicRoute", "topicStatus", "topicStatus 1024", "topicClusterList")
 
@@ -174,11 +174,11 @@ class MqadminTests(JavaTestCase):
         self.assertGreater(names(self.ours["consumerStatus"]).count(TOPIC), 8)
 
     def test_the_one_line_of_the_clusters_only_broker(self) -> None:
-        """The one line of the cluster's only broker, and what went in and out."""
+        """It shows the messages in and out."""
         self.same("clusterList", "clusterList -m")
 
     def test_runtime_table(self) -> None:
-        """The same rows, and those of ours alone; a number where Apache's broker has one.
+        """It has Apache's rows and our own; a number is where Apache's broker has one.
 
         Of the rates over three windows a tool reads the first.
         """
@@ -199,7 +199,7 @@ class MqadminTests(JavaTestCase):
             self.assertEqual(ours[name], apache[name], msg=name)
 
     def test_settings_under_apaches_names_have_apaches_values(self) -> None:
-        """Settings under Apache's names have Apache's values; those of ours have a dot."""
+        """Our own settings have a dot."""
         apache, ours = (pairs(report["getBrokerConfig"], "=  ")
                         for report in (self.apache, self.ours))
         more = {name for name in ours.keys() - apache.keys() if "." not in name}
@@ -211,7 +211,7 @@ class MqadminTests(JavaTestCase):
                          {name: apache[name] for name in shared})
 
     def test_a_group_and_a_topic_are_deleted_and_are_gone_from_every_list(self) -> None:
-        """A group and a topic are deleted and are gone from every list.
+        """Afterwards no list has them.
 
         In Apache's broker a pull that still waits creates its group again.
         """
@@ -229,21 +229,21 @@ class SweepTests(JavaTestCase):
         self.apache, self.ours = reports()
 
     def of_mqadmin(self, step: Step) -> list[str]:
-        """What mqadmin prints differently."""
+        """Return the differences in the output of mqadmin."""
         return differences(self.apache.mqadmin[step.text], self.ours.mqadmin[step.text])
 
     def of_admin(self, step: Step) -> list[str]:
-        """What ``twistmq admin`` prints differently, or how it ends."""
+        """Return the differences in the output of ``twistmq admin``, or in its status."""
         return differences(self.apache.admin[step.text], self.ours.admin[step.text])
 
     def test_mqadmin_prints_the_same_shape_for_both_brokers(self) -> None:
-        """mqadmin prints the same shape of both, where there is no reason."""
+        """The shape is equal, except for known differences."""
         for step in STEPS:
             if not step.reason:
                 self.assertEqual(self.of_mqadmin(step), [], msg=step.text)
 
     def test_twistmq_admin(self) -> None:
-        """``twistmq admin`` prints the same tables of both, and does what it is asked."""
+        """The command prints the same tables for both, and does its work."""
         refused = set()
         for step in STEPS:
             if step.admin:
@@ -257,7 +257,7 @@ class SweepTests(JavaTestCase):
             "topicStatus -t SweepTopic", "queryMsgTraceById -i {unique_id}"})
 
     def test_reasons_hold(self) -> None:
-        """What is said to differ does, with one of the tools."""
+        """Each known difference occurs with one of the tools."""
         for step in STEPS:
             if step.reason:
                 self.assertTrue(self.of_mqadmin(step) or (step.admin and self.of_admin(step)),

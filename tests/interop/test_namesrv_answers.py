@@ -1,4 +1,4 @@
-"""Our name server answers as Apache's does, code and remark and fields and body."""
+"""Our name server answers as Apache's does: code, remark, fields and body."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NamesrvAnswersTests(JavaTestCase):
         return peer.namesrv_port
 
     def ours(self) -> int:
-        """Start ours; its port."""
+        """Start our name server; returns its port."""
         port = free_port()
         process = subprocess.Popen(
             [sys.executable, "-c", MAIN, "namesrv", f"listenPort={port}", "bindAddress=127.0.0.1",
@@ -49,7 +49,7 @@ class NamesrvAnswersTests(JavaTestCase):
         return port
 
     def test_same_answers(self) -> None:
-        """All are the same but those that are meant not to be, and those are indeed not."""
+        """All answers are equal, except those with a known difference."""
         asked = list(namesrv_questions())
         self.assertEqual(len({question.name for question in asked}), len(asked))
         apache, ours = ask_all(self.apache(), asked), ask_all(self.ours(), asked)

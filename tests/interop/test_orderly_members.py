@@ -1,4 +1,4 @@
-"""Members of a group that keeps order come, suspend, die and leave: `java/OrderlyMember.java`.
+"""Members of an ordered group join, suspend, die and leave: `java/OrderlyMember.java`.
 
 A producer of ours sends to four queues all the time. One member works on all of them; a second one
 comes, which suspends some messages; the first is killed; a third one comes; the second leaves. Each
@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.01
 
 
 class Times(NamedTuple):
-    """What follows from settings of broker and client, seconds."""
+    """The times that follow from the settings of broker and client, in seconds."""
 
     #: The broker's: a lock that is not renewed for longer is another's.
     lock_age: float = 60
@@ -59,7 +59,7 @@ class Work(NamedTuple):
 
 
 class Feed(threading.Thread):
-    """Sends to the queues in turn until it is stopped; a body is queue and offset."""
+    """Sends to the queues in turn until it is stopped; a body has the queue and the offset."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -87,7 +87,7 @@ class Feed(threading.Thread):
 
 
 class Members:
-    """The members there are or were, and what they did.
+    """The present and former members, and their work.
 
     :param namesrv: the name server they ask.
     """
@@ -104,7 +104,7 @@ class Members:
         self.processes[name].wait_for("started")
 
     def kill(self, name: str) -> int:
-        """:returns: when, Unix ms."""
+        """Kill a member; :returns: the time, Unix ms."""
         self.processes[name].kill()
         now_ms = self.killed_ms[name] = time.time_ns() // 1_000_000
         return now_ms
@@ -126,7 +126,7 @@ class Members:
         wait_until("all is consumed", is_done, 120)
 
     def works(self) -> list[list[Work]]:
-        """What was done with the messages of each queue, in order of its beginning."""
+        """Return the handled messages of each queue, in the order of their beginnings."""
         queues: list[list[Work]] = [[] for _ in range(QUEUES)]
         for name, process in self.processes.items():
             open_ms: dict[tuple[str, ...], int] = {}
@@ -172,7 +172,7 @@ class MembersTests(JavaTestCase):
         return peer.namesrv_address, f"127.0.0.1:{peer.broker_port}"
 
     def come_and_go(self, addresses: tuple[str, str], times: Times) -> str:
-        """The members' lives, then what is asserted of them; :returns: the counts."""
+        """Run the members, then check their work; :returns: the counts."""
         feed = Feed(addresses[1])
         feed.start()
         self.addCleanup(feed.stop)
@@ -202,14 +202,14 @@ class MembersTests(JavaTestCase):
         return self.counts(queues)
 
     def one_at_a_time(self, works: Sequence[Work]) -> None:
-        """Nobody begins with a message of a queue before who works on it has ended."""
+        """Check that no member begins with a message of a queue before another one has ended."""
         for before, after in pairwise(works):
             self.assertLessEqual(before.end_ms, after.begin_ms, f"{before} {after}")
 
     def in_order(
         self, works: Sequence[Work], sent: int, killed_ms: int, left_ms: int
     ) -> None:
-        """Each message follows the one before; what comes again follows from what was there."""
+        """Check that each message follows the previous one, also among repeated ones."""
         self.assertEqual(works[0].offset, 0)
         for before, after in pairwise(works):
             msg = f"{before} {after}"
@@ -234,7 +234,7 @@ class MembersTests(JavaTestCase):
 
     def changes_of_hands(self, queues: Sequence[Sequence[Work]], times: Times, killed_ms: int,
                          left_ms: int) -> None:
-        """The killed member's queues wait for its locks to end; unlocked queues do not."""
+        """Check that queues of killed members wait for their locks, and unlocked queues do not."""
         from_killed, from_left = [], []
         for works in queues:
             for before, after in pairwise(works):
@@ -264,13 +264,13 @@ class MembersTests(JavaTestCase):
                 f"{sum(work.result == 'killed' for work in works)} killed")
 
     def test_orderly_consumers_share_the_queues_of_our_broker(self) -> None:
-        """With our broker, whose locks end soon."""
+        """The locks of our broker end soon."""
         self.come_and_go(self.ours(SHORT), SHORT)
 
     def long_apaches(self) -> None:
-        """With Apache's."""
+        """The broker is Apache's."""
         print(self.come_and_go(self.apache(SHORT), SHORT))
 
     def long_ours_with_defaults(self) -> None:
-        """With our broker, and the times that neither side was told otherwise."""
+        """Both our broker and the client have their default times."""
         print(self.come_and_go(self.ours(Times()), Times()))

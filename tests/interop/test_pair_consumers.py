@@ -1,4 +1,4 @@
-"""Stock consumers of a pair: their reads are diverted to the slave, or their master dies."""
+"""Consumers of a pair: their reads are moved to the slave, or their master is killed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ QUESTION, ANSWER = (f"updateTopicRouteInfoFromNameServer {word}" for word in ("s
 
 
 class Members:
-    """A consumer of each kind, each with a group and a topic of its own."""
+    """A consumer of each kind, each with its own group and topic."""
 
     def __init__(self, stack: ExitStack, namesrv: str, names: tuple[str, ...] = MEMBERS) -> None:
         home = stack.enter_context(client_home())
@@ -87,11 +87,11 @@ class Members:
         return Counter(line.split(" ")[-1] for line in self.processes[name].told("end"))
 
     def last_ms(self, name: str) -> int:
-        """When it consumed the last one, Unix ms."""
+        """Return the time of the last message, Unix ms."""
         return int(self.processes[name].told("end")[-1].split(" ")[2])
 
     def lost_rounds(self) -> int:
-        """How often the client of PyPI asked for the route of its topic and had no answer."""
+        """Return how often the client of PyPI got no answer to a request for its route."""
         lost, is_open = 0, False
         for path in sorted(self._home.glob(LOGS)):
             with path.open(errors="replace") as lines:
@@ -104,7 +104,7 @@ class Members:
         return lost
 
     def have(self, bodies: set[str]) -> None:
-        """Wait until each has consumed these messages; none of them more than once."""
+        """Wait until each has consumed these messages, none of them more than once."""
         for name, process in self.processes.items():
             try:
                 wait_until(lambda name=name: bodies <= self.bodies(name).keys(),
@@ -139,7 +139,7 @@ def send_many(address: str, first: int, count: int) -> set[str]:
 
 
 def figure(address: str, name: str) -> int:
-    """A number that a broker says of itself."""
+    """Return a number that a broker reports."""
     with RawClient(address) as client:
         reply = client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
         return int(float(KVTable.decode(reply.body).table[name]))
@@ -158,7 +158,7 @@ class ConsumersCase(PairCase):
 
 
 class _Alone:
-    """Our broker in a process of its own, which can be killed."""
+    """Our broker in its own process, which can be killed."""
 
     def __init__(self, data: Path, namesrv: str) -> None:
         self.port = free_port()
@@ -183,7 +183,7 @@ class _Alone:
 
 
 class DeadMasterCase(ConsumersCase):
-    """A master of ours that can be killed, and its slave, which is ours."""
+    """A master of ours that can be killed, and a slave of ours."""
 
     def start_pair(self) -> None:
         """A name server that outlives the master, the master, and its slave."""
@@ -222,7 +222,7 @@ class DeadMasterTests(DeadMasterCase):
     """Our master dies; consumers go on with its slave, which is ours."""
 
     def test_consumers_go_on_with_the_slave(self) -> None:
-        """They consume the backlog once and commit that at the slave; no message is left out."""
+        """They consume the backlog once and commit at the slave; no message is skipped."""
         self.start_pair()
         sent = send(self.address, 0, EARLY)
         members = Members(self.stack, self.namesrv)
@@ -251,7 +251,7 @@ class DeadMasterTests(DeadMasterCase):
 
 
 class DeadJavaMasterTests(DeadMasterTests):
-    """The master is Apache's, and our slave goes on for it."""
+    """The master is Apache's, and our slave continues for it."""
 
     def start_pair(self) -> None:
         self.java = self.java_master()
@@ -264,10 +264,10 @@ class DeadJavaMasterTests(DeadMasterTests):
 
 
 class LaggingSlaveTests(DeadMasterCase):
-    """Our master dies when its slave, which is ours, lacks many messages that were consumed."""
+    """Our master is killed while our slave lacks many consumed messages."""
 
     def test_consumers_of_a_slave_that_lags(self) -> None:
-        """They stay where they are, and ask seldom; when the master is back they miss nothing."""
+        """They stay there and ask seldom; when the master returns, they miss nothing."""
         self.start_pair()
         sent = send(self.address, 0, EARLY)
         members = Members(self.stack, self.namesrv, LAGGING)
@@ -289,7 +289,9 @@ class LaggingSlaveTests(DeadMasterCase):
         wait_until(lambda: self.slave.end == end, "the slave has all", PATIENCE_SECONDS)
 
     def check_pulls(self) -> None:
-        """No queue is asked for more often than allowed while the slave has nothing of it."""
+        """Check that no queue is pulled more often than permitted while the slave
+        has no messages.
+        """
         reads: Counter[tuple[str, int]] = Counter()
         store = self.slave.kernel.store
         get_message = store.get_message
@@ -314,7 +316,7 @@ class LaggingSlaveTests(DeadMasterCase):
 
 
 class _SmallMemory(RealDisk):
-    """A machine of a megabyte: what is a few kilobytes back counts as not in memory."""
+    """A machine with a megabyte: messages a few kilobytes back are not in memory."""
 
     def physical_memory_bytes(self) -> int:
         return 1 << 20
@@ -354,11 +356,11 @@ class DivertedTests(ConsumersCase):
         return given
 
     def test_they_move_and_come_back(self) -> None:
-        """Nothing is missed or consumed twice."""
+        """No message is missed or consumed twice."""
         self.assertGreater(self.read_at_slave(allowed=True), 0)
 
     def test_they_stay_where_it_is_off(self) -> None:
-        """Without slaveReadEnable the slave is never asked."""
+        """Without slaveReadEnable the slave gets no pull."""
         self.assertEqual(self.read_at_slave(allowed=False), 0)
 
 

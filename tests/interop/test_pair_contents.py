@@ -1,4 +1,4 @@
-"""The log, queues and index of a slave are its master's, in all five kinds of pairs.
+"""Log, queues and index of a slave equal those of its master, in five kinds of pairs.
 
 `python -m tests.long.interop test_pair_contents` sends 100,000 messages to each.
 """
@@ -57,11 +57,11 @@ class BothForms:
         raise NotImplementedError
 
     def test_contents(self) -> None:
-        """The same log, queue ends, and answers by key and id."""
+        """Log, queue ends, and answers by key and id are compared."""
         self.contents(SHORT_COUNT)
 
     def long_contents(self) -> None:
-        """The same of 100,000 messages."""
+        """The same is done with 100,000 messages."""
         self.contents(LONG_COUNT)
 
 

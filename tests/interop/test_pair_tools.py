@@ -1,4 +1,4 @@
-"""mqadmin 5.3.3 asks a pair of ours what it asks a pair of Apache's in the same state."""
+"""mqadmin 5.3.3 with a pair of ours and a pair of Apache's in the same state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pair(NamedTuple):
     slave: str
 
     def commands(self) -> dict[str, str]:
-        """The commands, by what they are called here."""
+        """Return the commands, by their names here."""
         each = {"brokerStatus": "brokerStatus", "haStatus": "haStatus",
                 "reset": "resetMasterFlushOffset -o 0"}
         found = {"clusterList": "clusterList", "clusterList -m": "clusterList -m",
@@ -43,7 +43,7 @@ class PairToolTests(PairCase):
     timeout = 900
 
     def apaches(self) -> Pair:
-        """A pair of Apache's with its name server."""
+        """Return a pair of Apache's with its name server."""
         java = self.java_master()
         slave = self.start_apache(
             "slave", with_namesrv=False, namesrv_address=java.namesrv_address,
@@ -52,7 +52,7 @@ class PairToolTests(PairCase):
                     f"127.0.0.1:{slave.broker_port}")
 
     def ours(self) -> Pair:
-        """A pair of ours with our name server."""
+        """Return a pair of ours with our name server."""
         master = self.our_master()
         slave = self.stack.enter_context(lone_broker(self.folder / "slave-ours/store", {
             **COMMON, "namesrvAddr": master.namesrv_address, "brokerRole": "SLAVE",
@@ -60,7 +60,7 @@ class PairToolTests(PairCase):
         return Pair(master.namesrv_address, master.broker_address, slave.address)
 
     def printed(self, make: Callable[[], Pair]) -> dict[str, str]:
-        """The output of the tool for a pair."""
+        """Return the output of the tool for a pair."""
         pair = make()
         wait_until(lambda: slaves_of(pair.master).ha_connection_info, "the slave is there", 60)
         self.assertEqual(set(self.send(pair.master, 20)), {0})
@@ -72,7 +72,7 @@ class PairToolTests(PairCase):
         return dict(zip(commands, texts, strict=True))
 
     def test_it_prints_what_it_prints_of_apaches_pair(self) -> None:
-        """Numbers aside; a table of figures has the same rows; there is no controller."""
+        """Numbers may differ; a table of statistics has the same rows; there is no controller."""
         theirs, ours = self.printed(self.apaches), self.printed(self.ours)
         for name, text in theirs.items():
             if name.startswith("brokerStatus"):
@@ -89,7 +89,7 @@ class PairToolTests(PairCase):
         self.assertEqual(ours["clusterList"].count("DefaultCluster"), 2, msg=ours["clusterList"])
 
     def same_rows(self, name: str, theirs: str, ours: str) -> None:
-        """The rows are Apache's, and those of ours alone; only a master is active."""
+        """The rows are Apache's and our own; only a master is active."""
         apaches, own = (pairs("\n".join(steady(text)), ":") for text in (theirs, ours))
         more = {each for each in own if each.startswith("flowControl_")} | OWN_ROWS
         self.assertEqual(own.keys() - more, apaches.keys(), msg=name)

@@ -1,4 +1,4 @@
-"""Pop consumption with Apache's client, and over stores that both brokers open."""
+"""Pops with Apache's client, and over stores that both brokers open."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class RoundTests(JavaTestCase):
         self.assertRegex(output, r"ok \d{3,} checks")
 
     def test_java_client_5_3_3_pops_from_our_broker(self) -> None:
-        """Client 5.3.3 with our broker."""
+        """Client 5.3.3 is used."""
         pairs = [f"{name}={value}" for name, value in ROUND_SETTINGS.items()]
         with servers(self.folder, *pairs) as running:
             self.round(running.namesrv)
 
     def test_java_client_5_5_0_pops_from_our_broker(self) -> None:
-        """Client 5.5.0 with our broker."""
+        """Client 5.5.0 is used."""
         self.version = "5.5.0"
         self.test_java_client_5_3_3_pops_from_our_broker()
 
     def long_apaches(self) -> None:
-        """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
+        """The program passes the same checks with Apache's broker."""
         peer = Peer(self.folder, self.version, free_port(), free_port(), "512m",
                     settings=dict(ROUND_SETTINGS))
         peer.start()
@@ -49,7 +49,7 @@ GROUP = "popper"
 
 
 class HandOverTests(JavaTestCase):
-    """Messages are in flight when the other broker takes the store over, there and back."""
+    """The store changes brokers while messages are popped, in both directions."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -64,7 +64,7 @@ class HandOverTests(JavaTestCase):
         self.copies: Counter[bytes] = Counter()
 
     def leave(self, client: RawClient, prefix: bytes) -> None:
-        """Messages are popped, acknowledged in every way, hidden, and left alone."""
+        """Pop messages, and acknowledge, hide or leave them."""
         popper = Popper(client, TOPIC, "broker-peer", GROUP)
         bodies = [b"%b-%d" % (prefix, number) for number in range(COUNT)]
         for number, body in enumerate(bodies):
@@ -93,7 +93,7 @@ class HandOverTests(JavaTestCase):
         # Both brokers save what groups in order have popped each ten seconds, and at a stop.
 
     def finish(self, client: RawClient, acked_most: int, open_most: int, killed: bool) -> None:
-        """The group goes on where it was: what was open comes, what was acknowledged does not."""
+        """The group continues: open messages are delivered, and acknowledged ones are not."""
         popper = Popper(client, TOPIC, "broker-peer", GROUP)
         popper.ack(*self.assigned_queues)
         self.acked |= {each.body for each in self.assigned_queues}
@@ -125,7 +125,7 @@ class HandOverTests(JavaTestCase):
         self.copies = popper.came
 
     def test_there_and_back(self) -> None:
-        """Stopped: nothing comes twice."""
+        """The brokers are stopped, and no message is delivered twice."""
         self.exchange.ours(lambda client: self.leave(client, b"ours"))
 
         def go_on(client: RawClient) -> None:
@@ -136,7 +136,7 @@ class HandOverTests(JavaTestCase):
         self.exchange.ours(lambda client: self.finish(client, 0, 1, killed=False))
 
     def long_killed(self) -> None:
-        """Killed: what came before may come again, once by its offset and once by its time."""
+        """The brokers are killed, so a message may be repeated by its offset and by its time."""
         self.exchange.ours(lambda client: self.leave(client, b"ours"), kill=True)
 
         def go_on(client: RawClient) -> None:

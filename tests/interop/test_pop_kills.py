@@ -1,4 +1,4 @@
-"""A broker that is killed in every state of popped messages, and the next one over its store.
+"""A broker is killed in every state of popped messages, and the next one continues.
 
 Each test brings a broker's process into a state, kills it with SIGKILL, starts another, and has the
 group consume until all has come: nothing is lost, what was acknowledged comes again at most once,
@@ -59,7 +59,7 @@ class Broker:
         self.acked |= {each.body for each in messages}
 
     def offsets(self) -> list[int]:
-        """The group's offsets."""
+        """Return the committed offsets of the group."""
         offsets = []
         for queue_id in range(4):
             reply = self.client.request(
@@ -83,10 +83,10 @@ class Broker:
 
 
 class KillTests(SynchronousTestCase):
-    """A test for each state."""
+    """Each test kills the broker in another state."""
 
     def kill_in(self, state: Callable[[Broker], object], *settings: str) -> Broker:
-        """Bring a broker into a state, kill it, let the group consume the rest.
+        """Bring a broker into a state, kill it, and let the group consume the rest.
 
         :returns: the next broker, whose consumer has everything that was not acknowledged.
         """
@@ -113,14 +113,16 @@ class KillTests(SynchronousTestCase):
         return Broker(client, Path(folder)), servers
 
     def assert_came(self, broker: Broker, open_most: int, acked_most: int) -> None:
-        """No message came oftener than that from the second broker."""
+        """Check that the second broker delivers no message more often than expected."""
         broker.popper.consume_for(6)
         for body, count in broker.popper.came.items():
             most = acked_most if body in broker.acked else open_most
             self.assertLessEqual(count, most, msg=f"{body!r} of {broker.popper.came}")
 
     def long_popped(self) -> None:
-        """Nothing is acknowledged, the offsets are saved: all comes again, once."""
+        """Nothing is acknowledged, the offsets are saved: all messages are
+        delivered again, once.
+        """
         def state(broker: Broker) -> None:
             broker.pop_all(5000)
             broker.wait_for_offsets()
@@ -128,11 +130,11 @@ class KillTests(SynchronousTestCase):
         self.assert_came(self.kill_in(state, SAVED_SOON), 2, 0)
 
     def test_popped_not_saved(self) -> None:
-        """No offset is saved: all comes by its offset, and again by its check point."""
+        """No offset is saved: all are delivered by offset, and again by check point."""
         self.assert_came(self.kill_in(lambda broker: broker.pop_all(5000), SAVED_NEVER), 2, 0)
 
     def test_acknowledged_in_memory(self) -> None:
-        """Half is acknowledged in memory alone: it comes again, and so does the rest."""
+        """Half is acknowledged in memory only, so all messages are delivered again."""
         def state(broker: Broker) -> None:
             broker.ack(*broker.pop_all(60_000)[::2])
 
@@ -140,7 +142,7 @@ class KillTests(SynchronousTestCase):
         self.assert_came(broker, 1, 1)
 
     def long_acknowledged_in_memory_and_saved(self) -> None:
-        """All is acknowledged in memory alone, the offsets are saved: nothing comes again."""
+        """All is acknowledged in memory only, and offsets are saved: nothing is delivered again."""
         def state(broker: Broker) -> None:
             broker.ack(*broker.pop_all(60_000))
             broker.wait_for_offsets()
@@ -151,7 +153,9 @@ class KillTests(SynchronousTestCase):
         self.assert_came(broker, 1, 1)
 
     def test_acknowledged_in_the_log(self) -> None:
-        """Half is acknowledged in the log, the offsets are saved: the other half comes again."""
+        """Half is acknowledged in the log, and offsets are saved: the other half is delivered
+        again.
+        """
         def state(broker: Broker) -> None:
             broker.ack(*broker.pop_all(5000)[::2])
             broker.wait_for_offsets()
@@ -160,7 +164,7 @@ class KillTests(SynchronousTestCase):
         self.assert_came(broker, 2, 1)
 
     def long_hidden(self) -> None:
-        """All is hidden for another time, some of that is acknowledged."""
+        """All are hidden for another time, and some of them are acknowledged."""
         def state(broker: Broker) -> None:
             hidden = [broker.popper.hide(each, 3000)
                       for each in broker.pop_all(60_000)]
@@ -170,7 +174,7 @@ class KillTests(SynchronousTestCase):
         self.assert_came(self.kill_in(state, SAVED_SOON), 2, 1)
 
     def test_while_reviving(self) -> None:
-        """Some of it is stored again, and nothing says so."""
+        """Some are stored again, but the progress is not saved."""
         def state(broker: Broker) -> None:
             broker.pop_all(4000)
             wait_until("some are stored again",
@@ -181,7 +185,7 @@ class KillTests(SynchronousTestCase):
         self.assert_came(broker, 3, 0)
 
     def long_in_order(self) -> None:
-        """A group that keeps order goes on at what it did not acknowledge, in order."""
+        """An ordered group continues in order at its first unacknowledged message."""
         def state(broker: Broker) -> None:
             order = Popper(broker.client, TOPIC, "broker-kill", "order", order=True)
             popped = order.pop(4, 3000, queue_id=0)

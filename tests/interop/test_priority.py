@@ -1,4 +1,4 @@
-"""Priority messages beside Apache's 5.5.0: its client, and the answers of its broker."""
+"""Priority messages compared with Apache's 5.5.0: its client, and the answers of its broker."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SENDS: Final = (
 
 
 class PriorityTests(JavaTestCase):
-    """The same questions to both brokers."""
+    """The same requests to both brokers."""
 
     version = "5.5.0"
 
     def answers(self, namesrv: str, broker: str) -> dict[str, object]:
-        """Ask a broker everything; :returns: its answers by what was asked."""
+        """Send all requests to a broker; :returns: its answers by request."""
         found: dict[str, object] = {}
         with RawClient(broker, 30) as client:
             found["topic"] = client.request(

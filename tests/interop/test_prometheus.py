@@ -70,7 +70,7 @@ class PrometheusTests(SynchronousTestCase):
         Workload(client).run()
 
     def test_promtool_accepts_the_page(self) -> None:
-        """It reads the page, and complains of nothing but how Apache names things."""
+        """It has no complaints except about Apache's names."""
         page = scrape(f"http://127.0.0.1:{self.port}/metrics")
         done = subprocess.run(["promtool", "check", "metrics"], input=page, text=True,
                               capture_output=True, timeout=120)
@@ -82,7 +82,7 @@ class PrometheusTests(SynchronousTestCase):
                           if not (line.startswith("rocketmq_") and line.endswith(unit))], [])
 
     def test_prometheus_scrapes_and_answers_queries(self) -> None:
-        """It scrapes, and answers what is asked of it."""
+        """Queries return the samples."""
         config = self.folder / "prometheus.yml"
         config.write_text(_CONFIG.format(port=self.port))
         port = free_port()

@@ -1,4 +1,4 @@
-"""Apache's 5.x clients through Apache's proxy, with our name server and broker behind it.
+"""Apache's 5.x clients through Apache's proxy, with our name server and broker.
 
 The servers, the proxy and both clients' rounds are started once, by the first test. Each test
 then looks at one part of a round.
@@ -27,7 +27,7 @@ from twistmq.protocol.record import records_of
 
 
 class Rounds:
-    """Both rounds, begun by their construction.
+    """Both rounds, which begin with the construction.
 
     :param stack: the end of it ends the proxy, after the rounds.
     :param namesrv: the name server's address.
@@ -60,7 +60,7 @@ def ours(folder: Path, stack: ExitStack) -> tuple[Servers, Rounds]:
 
 
 class RoundCase(SynchronousTestCase):
-    """A test that looks at the rounds."""
+    """A test that reads the results of the rounds."""
 
     client = ""
 
@@ -86,11 +86,11 @@ class JavaClientTests(RoundCase):
         self.holds("sends")
 
     def test_large_bodies_arrive(self) -> None:
-        """Bodies from one byte to nearly four MiB."""
+        """Bodies have from one byte to nearly four MiB."""
         self.holds("large")
 
     def test_a_missing_topic_and_other_kinds_of_messages_are_refused(self) -> None:
-        """Not found, and a bad request, as 5.x clients name them."""
+        """The errors are those that 5.x clients expect."""
         self.holds("refusals")
 
     def test_a_push_consumer_keeps_the_order_of_message_groups(self) -> None:
@@ -98,11 +98,11 @@ class JavaClientTests(RoundCase):
         self.holds("fifo")
 
     def test_a_simple_consumer_gets_nothing_behind_an_open_message(self) -> None:
-        """The second message of a group comes after the first is acknowledged."""
+        """The second message of a group follows the acknowledgement of the first."""
         self.holds("fifo_simple")
 
     def test_a_delayed_message_comes_at_its_time(self) -> None:
-        """A delivery time, which the message keeps."""
+        """The message keeps its delivery time."""
         self.holds("delay")
 
     def test_a_recalled_message_does_not_come(self) -> None:
@@ -110,7 +110,7 @@ class JavaClientTests(RoundCase):
         self.holds("recall")
 
     def test_transactions_are_committed_rolled_back_and_checked(self) -> None:
-        """By their producer, or by its checker when it left them open."""
+        """Its producer decides, or its checker if it left them open."""
         self.holds("transactions")
 
     def test_an_unacknowledged_message_comes_again(self) -> None:
@@ -122,22 +122,22 @@ class JavaClientTests(RoundCase):
         self.holds("batches")
 
     def test_a_message_is_dead_after_its_last_attempt(self) -> None:
-        """The group gets it twice, and its dead letters hold it."""
+        """The group gets it twice, and then it is a dead letter."""
         self.holds("dead_letters")
         with RawClient(self.rounds.broker) as client:
             reply = client.request(RequestCode.PULL_MESSAGE, pull_header("%DLQ%ProxyDead"))
         self.assertEqual([record.body for record in records_of(reply.body)], [b"dead"])
 
     def test_push_consumers_share_messages_and_get_failed_ones_again(self) -> None:
-        """Two members of one group."""
+        """Two members of one group are used."""
         self.holds("push")
 
     def test_tags_select_messages(self) -> None:
-        """Two tags of three, beside a group that takes all."""
+        """Two of three tags are selected, beside a group without a selection."""
         self.holds("tags")
 
     def test_an_sql_expression_selects_messages(self) -> None:
-        """Properties and the tag."""
+        """The expression uses properties and the tag."""
         self.holds("sql")
 
 
@@ -155,19 +155,19 @@ class PythonClientTests(RoundCase):
         self.holds("invisible")
 
     def test_a_push_consumer_gets_failed_messages_again(self) -> None:
-        """All messages, and one of them twice."""
+        """All messages are delivered, and one of them twice."""
         self.holds("push")
 
     def test_a_push_consumer_keeps_the_order_of_message_groups(self) -> None:
-        """Two message groups; one message of each fails once."""
+        """Of two message groups, one message each fails once."""
         self.holds("fifo")
 
     def test_a_delayed_message_comes_and_a_recalled_one_does_not(self) -> None:
-        """Two messages of one delivery time."""
+        """The two messages have one delivery time."""
         self.holds("delay")
 
     def test_transactions_are_committed_rolled_back_and_checked(self) -> None:
-        """By their producer, or by its checker when it left one open."""
+        """The producer decides, or its checker if it left one open."""
         self.holds("transactions")
 
     def test_tags_select_messages(self) -> None:
@@ -176,10 +176,10 @@ class PythonClientTests(RoundCase):
 
 
 class BrokerTests(RoundCase):
-    """What the rounds leave in our servers."""
+    """The state of our servers after the rounds."""
 
     def test_the_proxy_asks_for_nothing_that_is_not_served(self) -> None:
-        """No request of the proxy's is refused because of its code, and none is a bug."""
+        """No request of the proxy is refused because of its code, and none causes an error."""
         for client in ("java", "python"):
             self.rounds.output(client)
         log = self.servers.log()
@@ -192,7 +192,7 @@ class ApachesBrokerTests(SynchronousTestCase):
     """The same rounds with Apache's broker behind the proxy."""
 
     def long_apaches(self) -> None:
-        """The rounds ask nothing of ours that Apache's broker does not do."""
+        """Apache's broker passes the same rounds."""
         folder = Path(tempfile.mkdtemp(prefix="twistmq-proxy-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         stack = ExitStack()

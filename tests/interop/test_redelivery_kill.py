@@ -1,4 +1,4 @@
-"""A broker that is killed in every state of a delayed and of a failed message, and the next one.
+"""A broker is killed in every state of a delayed or failed message, and the next one continues.
 
 Each test brings a broker's process into a state, kills it with SIGKILL, starts another over its
 store, and counts what comes. A message that is not yet written when the kill comes is in the
@@ -43,11 +43,11 @@ BODIES = [b"%d" % number for number in range(COUNT)]
 
 
 class KillTests(SynchronousTestCase):
-    """A test for each state."""
+    """Each test kills the broker in another state."""
 
     def kill_in(self, state: Callable[[RawClient], object], save_ms: int = 100,
                 down_ms: int = 0, delays_ms: Sequence[int] = DELAYS_MS) -> RawClient:
-        """Bring a broker into a state, kill it, start the next.
+        """Bring a broker into a state, kill it, and start the next one.
 
         :param save_ms: how often the first one saves how far delivery has come.
         :param down_ms: how long there is none.
@@ -87,7 +87,7 @@ class KillTests(SynchronousTestCase):
 
     def assert_come(self, client: RawClient, topic: str, times: int, level: int,
                     tries: int = 0) -> None:
-        """Each message comes so often, none before it is due, and then no more."""
+        """Check that each message is delivered as often as expected, and none early."""
         self.wait_for(client, topic, COUNT * times)
         # What would come too often is due by then: the next message of the level comes after it.
         client.send(topic, b"last", properties={"DELAY": str(level)})
@@ -113,23 +113,23 @@ class KillTests(SynchronousTestCase):
         self.wait_for(client, DELAYED, COUNT)
 
     def test_written_and_not_due(self) -> None:
-        """Each comes once, when it is due."""
+        """Each is delivered once, when it is due."""
         client = self.kill_in(self.send_delayed, delays_ms=LATER_MS)
         self.assert_come(client, DELAYED, 1, 2)
         self.assert_none_came_before(client, DELAYED)
 
     def test_due_and_not_delivered(self) -> None:
-        """It was due when there was no broker: each comes once."""
+        """It became due without a broker: each is delivered once."""
         client = self.kill_in(self.send_delayed, down_ms=LATER_MS[1], delays_ms=LATER_MS)
         self.assert_come(client, DELAYED, 1, 2)
         self.assert_none_came_before(client, DELAYED)
 
     def test_delivered_and_not_saved(self) -> None:
-        """The next broker cannot know: each comes twice, and no third time."""
+        """The next broker cannot know, so each is delivered twice, and no third time."""
         self.assert_come(self.kill_in(self.deliver, NEVER_MS), DELAYED, 2, 2)
 
     def test_delivered_and_saved(self) -> None:
-        """None comes again."""
+        """None is delivered again."""
         def state(client: RawClient) -> None:
             self.deliver(client)
             wait_until("it is saved", lambda: delay_offsets(self.folder).get(2) == COUNT)
@@ -156,7 +156,7 @@ class KillTests(SynchronousTestCase):
         self.wait_for(client, RETRY, COUNT * tries)
 
     def test_not_sent_back(self) -> None:
-        """What was consumed and not sent back is where it was, and nowhere else."""
+        """A consumed message that was not sent back stays in its place only."""
         def state(client: RawClient) -> None:
             self.fail(client)
             client.send(FAILING, b"consumed")
@@ -167,13 +167,13 @@ class KillTests(SynchronousTestCase):
         self.assert_come(client, RETRY, 1, 3, tries=1)
 
     def test_sent_back(self) -> None:
-        """It waits at its level: each comes once."""
+        """It waits at its level, and each is delivered once."""
         client = self.kill_in(self.fail, delays_ms=LATER_MS)
         self.assert_come(client, RETRY, 1, 3, tries=1)
         self.assert_none_came_before(client, RETRY)
 
     def test_sent_back_twice(self) -> None:
-        """It waits at the next level, and the first try does not come again."""
+        """It waits at the next level, and the first retry is not delivered again."""
         def state(client: RawClient) -> None:
             self.fail_and_wait(client)
             wait_until("it is saved", lambda: delay_offsets(self.folder).get(3) == COUNT)
@@ -186,11 +186,11 @@ class KillTests(SynchronousTestCase):
         self.assertEqual(tries, Counter((body, n) for body in BODIES for n in (1, 2)))
 
     def test_on_the_retry_topic(self) -> None:
-        """The tries are there; as no save said so, they come once more."""
+        """The retries are there; without a save they are delivered once more."""
         self.assert_come(self.kill_in(self.fail_and_wait, NEVER_MS), RETRY, 2, 3, tries=1)
 
     def test_dead_letters(self) -> None:
-        """They are there once, and no further try comes."""
+        """They exist once, and no other retry is delivered."""
         def state(client: RawClient) -> None:
             self.fail_and_wait(client, TRIES)
             last = read(client, RETRY)[-COUNT:]
@@ -207,7 +207,7 @@ class KillTests(SynchronousTestCase):
     # --- anywhere
 
     def test_random_moments(self) -> None:
-        """The short form of `tests.long.redelivery`."""
+        """This is the short form of `tests.long.redelivery`."""
         folder = tempfile.TemporaryDirectory(prefix="twistmq-")
         self.addCleanup(folder.cleanup)
         check = kill_often(Path(folder.name), 4, 3)

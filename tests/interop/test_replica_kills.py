@@ -16,11 +16,13 @@ class KillTests(JavaTestCase):
         self.assertEqual(outcome.rounds, KILLS)
 
     def test_kills_of_our_master(self) -> None:
-        """Apache's slave has all that was acknowledged."""
+        """Apache's slave has all acknowledged messages."""
         self.check(kill_master(self.folder, "C", KILLS))
 
     def test_kills_of_our_slave(self) -> None:
-        """It has all that Apache's master has when it is back, and sends wait for it again."""
+        """When it returns, it has all of Apache's master's messages, and sends wait
+        for it again.
+        """
         self.check(kill_slave(self.folder, "B", KILLS))
 
 
@@ -30,6 +32,8 @@ class OldKillTests(JavaTestCase):
     version = "4.9.4"
 
     def test_kills_of_our_slave(self) -> None:
-        """It has all that Apache's master has when it is back, and sends wait for it again."""
+        """When it returns, it has all of Apache's master's messages, and sends wait
+        for it again.
+        """
         outcome = kill_slave(self.folder, "D", KILLS)
         self.assertEqual((outcome.problems, outcome.rounds), ([], KILLS))

@@ -55,7 +55,7 @@ class ReturnTests(JavaTestCase):
     """A member of Apache's client and one of ours, each in a group of its own."""
 
     def start_members(self) -> dict[str, LineProcess]:
-        """A member of each client."""
+        """Start a member of each client."""
         words = (self.group.namesrv.address,)
         members = {
             JAVA: JavaProcess("5.3.3", "GroupMember", *words, JAVA, IDLE + JAVA, "1"),
@@ -95,7 +95,7 @@ class ReturnTests(JavaTestCase):
                        lambda name=name: committed(slave, name) == count, TABLES_SECONDS)
 
     def returns(self, make_slave: Callable[[Group], Replica]) -> None:
-        """The master ends, members go on with its slave, and others start as it comes back."""
+        """The master ends, members use its slave, and others start while it returns."""
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
         self.group = self.stack.enter_context(Group(self.folder))
@@ -121,7 +121,7 @@ class ReturnTests(JavaTestCase):
         self.consume(send(master, 2 * COUNT), members)
 
     def test_to_our_slave(self) -> None:
-        """Members that start then get the messages that come after it, each once."""
+        """New members get the messages after it, each once."""
         self.returns(lambda group: group.ours("slave", **SLAVE))
 
     def long_to_apaches_slave(self) -> None:

@@ -1,4 +1,4 @@
-"""Stores of slaves, ours and Apache's, stopped and killed: each is opened by the other's master."""
+"""Stores of slaves, ours and Apache's, stopped and killed, are opened by the other's master."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ ENDS: Final = {"stopped": signal.SIGTERM, "killed": signal.SIGKILL}
 
 
 class Stores:
-    """The stores that slaves of one master left.
-
-    :param folder: the stores are in ``NAME-stopped/store`` and ``NAME-killed/store`` of it.
-    :param versions: of Apache's slaves; theirs is ``java-VERSION``, the store of ours is ``ours``.
-    :param ends: of ``ENDS``, one after the other.
-    """
+    """The stores of the slaves of one master."""
 
     def __init__(self, folder: Path, versions: Sequence[str], ends: Sequence[str]) -> None:
         self.folder = folder
@@ -95,7 +90,7 @@ def make_all_stores(folder: Path, _: ExitStack) -> Stores:
 
 
 class StoreCase(JavaTestCase):
-    """Stores of slaves that brokers take turns over."""
+    """Stores of slaves that brokers open in turn."""
 
     timeout = 900
     make_stores = staticmethod(make_killed_stores)
@@ -156,11 +151,11 @@ class OldStoreTests(StoreCase):
     make_stores = staticmethod(make_all_stores)
 
     def long_our_slave(self) -> None:
-        """Stopped, and killed."""
+        """It is stopped, and killed."""
         self.pass_on("ours", "stopped", "apache", "ours")
         self.pass_on("ours", "killed", "apache", "ours")
 
     def long_apaches_slave(self) -> None:
-        """Stopped, and killed."""
+        """It is stopped, and killed."""
         self.pass_on(f"java-{self.version}", "stopped", "ours", "apache")
         self.pass_on(f"java-{self.version}", "killed", "ours", "apache")

@@ -10,5 +10,5 @@ class FourSlavesTests(JavaTestCase):
     """Two of ours, one of 5.3.3, and one of 4.9.4."""
 
     def test_four_slaves(self) -> None:
-        """Their logs are the master's, and it says that it has four."""
+        """Their logs equal the master's, and it reports four slaves."""
         self.assertEqual(four_slaves(self.folder, 300).problems, [])

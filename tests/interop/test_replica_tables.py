@@ -1,4 +1,4 @@
-"""Tables of a master and a slave, one of them Apache's."""
+"""The tables of a master and a slave, one of them Apache's."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class OldJavaMasterTests(JavaMasterTests):
     attributes = None
 
     def change_more(self, slave: LoneBroker) -> None:
-        """It has neither static topics nor request modes."""
+        """The version has neither static topics nor request modes."""
 
 
 class JavaSlaveTests(JavaTestCase):

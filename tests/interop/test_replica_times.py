@@ -1,4 +1,4 @@
-"""When masters and slaves say something, and when they close: ours with Apache's.
+"""The times at which masters and slaves send and close: ours with Apache's.
 
 A relay between both measures. Bounds below are the clock's: nothing comes earlier. Those above are
 wide, since the machine may be busy; what was measured is printed.
@@ -41,11 +41,11 @@ class TimesCase(JavaTestCase):
         self.group = self.stack.enter_context(Group(self.folder))
 
     def say(self, what: str, *seconds: float) -> None:
-        """Print what was measured."""
+        """Print the measured times."""
         print(f"{what}: {', '.join(f'{each:.3f}' for each in seconds)} s")
 
     def periodic(self, what: str, times: list[float]) -> None:
-        """Heartbeats and reports without need come after more than five seconds, each time.
+        """Periodic heartbeats and reports follow after more than five seconds each time.
 
         One that is seen late makes a gap longer and the next one shorter.
         """
@@ -83,7 +83,7 @@ class OurMasterTests(TimesCase):
     """Our master with slaves of 5.3.3 and 4.9.4."""
 
     def test_times_of_our_master(self) -> None:
-        """The first report may come late; heartbeats; a slave that is silent is closed."""
+        """The first report may be late; heartbeats follow; a silent slave is disconnected."""
         master = self.group.ours("master", brokerIP2="127.0.0.2")
         ha_port = master.port + 1
         relay = self.stack.enter_context(
@@ -106,7 +106,7 @@ class OurMasterTests(TimesCase):
             self.closed(f"our master with {version}", link, "master", "slave")
 
     def begins(self, version: str, link: Link) -> None:
-        """The master waits for the first report; all comes, then heartbeats."""
+        """The master waits for the first report, then sends all data, then heartbeats."""
         report, frames = link.reports()[0], link.frames()
         self.say(f"{version} reports first after", report.at - link.began)
         self.say("and our master sends after", frames[0].at - link.began)
@@ -121,7 +121,7 @@ class OurSlaveTests(TimesCase):
     """Our slaves of masters of 5.3.3 and 4.9.4."""
 
     def test_times_of_our_slave(self) -> None:
-        """It reports at once, at each append and while it is idle, and closes a silent master."""
+        """It reports at once, at each append and while idle, and closes a silent master."""
         masters, relays = [], []
         for version in VERSIONS:
             master = self.group.apache(f"master-{version}", version, brokerName=version)
@@ -145,7 +145,7 @@ class OurSlaveTests(TimesCase):
             wait_until("it comes again", lambda relay=relay: len(relay.links) > 1, 60)
 
     def begins(self, version: str, link: Link) -> None:
-        """The slave reports at once, and then when it was silent for five seconds."""
+        """The slave reports at once, and then after five silent seconds."""
         reports = link.reports()
         self.assertEqual(link.parts[0][1], "slave", msg="the master says nothing before")
         self.say(f"our slave of {version} reports after", reports[0].at - link.began)

@@ -39,18 +39,18 @@ class PairCase(JavaTestCase):
         self.chance = random.Random(7)
 
     def our_master(self, **settings: str) -> RunningBroker:
-        """A master of ours, with our name server."""
+        """Return a master of ours, with our name server."""
         return self.stack.enter_context(running_broker(
             {**LOCAL, **COMMON, **settings}, data=self.folder / "ours"))
 
     def our_slave(self, namesrv: str, **settings: str) -> LoneBroker:
-        """A slave of ours."""
+        """Return a slave of ours."""
         return self.stack.enter_context(lone_broker(self.folder / "ours/store", {
             **COMMON, "namesrvAddr": namesrv, "brokerRole": "SLAVE", "brokerId": "1",
             **settings}))
 
     def java_slave(self, namesrv: str, **settings: str) -> Any:
-        """Apache's broker as the slave."""
+        """Start Apache's broker as the slave."""
         return self.start_apache(with_namesrv=False, namesrv_address=namesrv, settings={
             **COMMON, "brokerRole": "SLAVE", "brokerId": "1", **settings})
 
@@ -72,7 +72,7 @@ class PairCase(JavaTestCase):
 
     @staticmethod
     def end_of(address: str) -> int:
-        """Where the log of a broker ends; -1 while it does not say so, because it starts."""
+        """Return the end of a broker's log; -1 while it does not report it."""
         with RawClient(address) as client:
             reply = client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
             if reply.code or not reply.body:
@@ -96,7 +96,7 @@ class OurMasterTests(PairCase):
     """Our master with a slave of 5.3.3."""
 
     def test_the_log_of_the_slave_is_the_masters(self) -> None:
-        """Messages from before and after the start, in many files; a slave's stop loses none."""
+        """Messages are sent before and after its start, in many files; its stop loses none."""
         master = self.our_master()
         ours = self.folder / "ours/store/commitlog"
         self.assertEqual(set(self.send(master.broker_address, 20)), {0})
@@ -129,7 +129,7 @@ class OurMasterTests(PairCase):
                   (f"127.0.0.1:{java.broker_port}", java.home / "store/commitlog"))
 
     def test_a_slave_that_is_longer_acknowledges_nothing(self) -> None:
-        """The master lost its end: the slave's reports are refused, and nothing is mixed."""
+        """The master lost its end, so the slave's reports are refused, and no data is mixed."""
         master = self.our_master(brokerRole="SYNC_MASTER", inSyncReplicas="2",
                                  slaveTimeout=PATIENT_MS)
         java = self.java_slave(master.namesrv_address)
@@ -153,7 +153,7 @@ class OurMasterTests(PairCase):
 
 
 class ToolTests(PairCase):
-    """mqadmin asks pairs of ours, and of Apache's, how far their slaves are."""
+    """mqadmin asks pairs for the positions of their slaves."""
 
     @staticmethod
     def printed(namesrv: str, address: str, slaves: Callable[[], object]) -> str:
@@ -163,7 +163,7 @@ class ToolTests(PairCase):
         return re.sub(r"[ \t]+", " ", re.sub(r"\d[\d.:]*( \d[\d:]*)?", "0", text))
 
     def test_mqadmin_prints_what_it_prints_of_apaches_pair(self) -> None:
-        """The same lines of a master, of a slave of ours and one of Apache's."""
+        """The lines of a master, of our slave and of Apache's slave are equal."""
         java = self.java_master()
         address = f"127.0.0.1:{java.broker_port}"
         self.send(address, 20)
@@ -202,7 +202,7 @@ class OurSlaveTests(PairCase):
     """Our slave of a master of 5.3.3."""
 
     def test_the_log_of_the_slave_is_the_masters(self) -> None:
-        """From the first message on, over many files; a kill of the master loses nothing."""
+        """It has all messages, over many files; a kill of the master loses none."""
         java = self.java_master()
         address = f"127.0.0.1:{java.broker_port}"
         theirs = java.home / "store/commitlog"
@@ -221,7 +221,7 @@ class OurSlaveTests(PairCase):
         self.same((address, theirs), (f"127.0.0.1:{slave.service.port}", ours))
 
     def test_sends_wait_for_our_slave(self) -> None:
-        """With it they are answered with 0."""
+        """With the slave they are answered with 0."""
         java = self.java_master(brokerRole="SYNC_MASTER", inSyncReplicas="2")
         address = f"127.0.0.1:{java.broker_port}"
         slave = self.our_slave(java.namesrv_address)

@@ -1,4 +1,4 @@
-"""Java clients ask and answer through either broker: the same program with the same checks."""
+"""Java clients send requests and replies through either broker: one program, the same checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interop.servers import servers
 
 
 def our_name_server(folder: Path, stack: ExitStack) -> str:
-    """The address of ours, beside our broker."""
+    """Return the address of our name server, beside our broker."""
     return stack.enter_context(servers(folder)).namesrv
 
 
@@ -30,19 +30,19 @@ class RequestTests(JavaTestCase):
         self.assertRegex(output, r"ok \d{3,} checks")
 
     def test_client_5(self) -> None:
-        """Client 5.3.3 with our broker."""
+        """Client 5.3.3 is used with our broker."""
         self.asks("5.3.3", kept(self, our_name_server))
 
     def test_client_4(self) -> None:
-        """Client 4.9.4 with our broker."""
+        """Client 4.9.4 is used with our broker."""
         self.asks("4.9.4", kept(self, our_name_server))
 
     def test_client_that_waits(self) -> None:
-        """Client 5.4.0, whose sync questions wait for the answer, with our broker."""
+        """Client 5.4.0, whose sync requests wait for the answer, is used with our broker."""
         self.asks("5.4.0", kept(self, our_name_server))
 
     def long_all_with_apache(self) -> None:
-        """The clients with Apache's broker: what the checks say is what it does."""
+        """The clients pass the same checks with Apache's broker."""
         namesrv = self.start_apache().namesrv_address
         for version in ("5.3.3", "4.9.4", "5.4.0"):
             self.asks(version, namesrv)

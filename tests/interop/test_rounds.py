@@ -1,4 +1,4 @@
-"""Other people's clients, unchanged, against our name server and broker."""
+"""Other people's clients, unchanged, with our name server and broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.interop.servers import Servers, servers
 
 
 def ours(folder: Path, stack: ExitStack) -> Servers:
-    """Our name server and broker."""
+    """Return our name server and broker."""
     return stack.enter_context(servers(folder))
 
 
@@ -21,7 +21,7 @@ class RoundTests(SynchronousTestCase):
     """The rounds follow each other; those of Java start the same servers again."""
 
     def java(self, version: str, serialize_type: str = "JSON") -> None:
-        """Both phases of the Java round, with a restart of the servers between them."""
+        """Run both phases of the Java round, with a restart of the servers between them."""
         reason = clients.java_missing(version)
         if reason:
             raise SkipTest(reason)
@@ -39,7 +39,7 @@ class RoundTests(SynchronousTestCase):
         self.assertRegex(second, r"ok \d+ checks")
 
     def test_java_client_5(self) -> None:
-        """Client 5.3.3 sends, consumes, queries, and goes on after a restart."""
+        """Client 5.3.3 sends, consumes, queries, and continues after a restart."""
         self.java("5.3.3")
 
     def test_java_client_5_with_binary_headers(self) -> None:
@@ -47,11 +47,11 @@ class RoundTests(SynchronousTestCase):
         self.java("5.3.3", "ROCKETMQ")
 
     def test_java_client_5_5(self) -> None:
-        """Client 5.5.0 sends, consumes, queries, and goes on after a restart."""
+        """Client 5.5.0 sends, consumes, queries, and continues after a restart."""
         self.java("5.5.0")
 
     def test_java_client_4(self) -> None:
-        """Client 4.9.4 sends, consumes, queries, and goes on after a restart."""
+        """Client 4.9.4 sends, consumes, queries, and continues after a restart."""
         self.java("4.9.4")
 
     def test_go_client(self) -> None:

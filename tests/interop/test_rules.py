@@ -1,4 +1,4 @@
-"""Rules of consumption with Apache's client, on either broker: one program, the same checks."""
+"""Rules of consumption with Apache's client, at either broker: one program, the same checks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class RulesTests(JavaTestCase):
         self.assertRegex(output, r"ok \d{3,} checks")
 
     def test_our_broker_obeys_the_rules_of_client_5_3_3(self) -> None:
-        """Client 5.3.3 with our broker."""
+        """Client 5.3.3 is used with our broker."""
         running = Servers(self.folder / "ours", "brokerName=broker-a")
         running.start()
         self.addCleanup(running.stop)
         self.keeps(running.namesrv, running.broker_port, "broker-a")
 
     def long_apaches(self) -> None:
-        """Client 5.3.3 with Apache's broker: what the checks say is what it does."""
+        """The program passes the same checks with Apache's broker."""
         peer = Peer(self.folder / "peer", namesrv_port=free_port(), broker_port=free_port(),
                     heap="512m")
         self.addCleanup(peer.stop, kill=True)

@@ -27,7 +27,7 @@ class OurPairTests(JavaTestCase):
             {**LOCAL, "brokerName": "beside"}, data=self.folder / "beside"))
 
     def start_master(self) -> LoneBroker:
-        """Start the master, over what it has."""
+        """Start the master over its old data."""
         master = self.masters.enter_context(lone_broker(
             self.folder / "master", {"namesrvAddr": self.beside.namesrv_address, **DIVERTED}))
         # The setting has no value for "none", and a test does not fill a hundredth of the memory.
@@ -35,7 +35,7 @@ class OurPairTests(JavaTestCase):
         return master
 
     def pair(self) -> Pair:
-        """Start it."""
+        """Start the pair."""
         master = self.start_master()
         slave = self.stack.enter_context(lone_broker(self.folder / "slave", {
             "namesrvAddr": self.beside.namesrv_address, "brokerRole": "SLAVE", "brokerId": "1",
@@ -48,7 +48,7 @@ class OurPairTests(JavaTestCase):
             and not slave.kernel.store.dispatch.behind_bytes)
 
     def test_a_suggested_slave_is_read_and_left_again(self) -> None:
-        """As the answers to pulls say."""
+        """The member follows the answers to its pulls."""
         check_diverted(self.pair())
 
     def test_a_member_that_starts_after_the_masters_end_reads_the_slave(self) -> None:
@@ -73,5 +73,5 @@ class ApachesPairTests(PairCase):
             lambda: self.end_of(addresses[0]) == self.end_of(addresses[1]))
 
     def test_a_suggested_slave_is_read_and_left_again(self) -> None:
-        """As the answers to pulls say."""
+        """The member follows the answers to its pulls."""
         check_diverted(self.pair())

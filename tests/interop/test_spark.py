@@ -1,4 +1,4 @@
-"""Spark's source and sink with Apache's broker: what ours reads and writes there."""
+"""Spark's source and sink with Apache's broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SparkTests(JavaTestCase):
         return sorted(frame.collect(), key=lambda row: (row.queueId, row.queueOffset))
 
     def test_spark_reads_a_topic_by_tag_and_property_then_the_rest(self) -> None:
-        """Every message of a topic, those with a tag, those with a property; then the rest."""
+        """Spark reads all messages, those with a tag, those with a property, and later the rest."""
         sent = []
         for number in range(400):
             message = Message("orders", b"%d" % number, properties={
@@ -125,7 +125,7 @@ class RestartTests(JavaTestCase):
             "nameServer": self.peer.namesrv_address, **options}.items()})
 
     def write(self, begin: int, end: int) -> None:
-        """Rows whose bodies are numbers, each to the queue that it names."""
+        """Write rows whose bodies are numbers, each to the queue that it names."""
         writer: Any = self.source(topic="rs", batchSize=8).writer(
             schema_of(body="binary", queueId="int"), False)
         pickle.loads(pickle.dumps(writer)).write(iter([pa.RecordBatch.from_pylist(
@@ -133,7 +133,7 @@ class RestartTests(JavaTestCase):
             pa.schema([("body", pa.binary()), ("queueId", pa.int32())]))]))
 
     def batch(self) -> Callable[[], list[int]]:
-        """Plan a batch; :returns: what reads it."""
+        """Plan a batch; :returns: its reader."""
         source = self.source(subscribe="rs", failOnDataLoss="false")
         reader: Any = source.reader(source.schema())
         tasks, parts = pickle.loads(pickle.dumps(reader)), reader.partitions()
@@ -152,7 +152,7 @@ class RestartTests(JavaTestCase):
         return later.result()
 
     def test_everything_waits_for_the_broker(self) -> None:
-        """A planned batch, a stream and a write lose nothing, after a stop and after a kill."""
+        """A batch, a stream and a write lose nothing during a stop and a kill."""
         with Client(self.peer.namesrv_address, timeout_s=20) as client:
             Producer(client=client, timeout_s=20).send("rs", b"0", queue=MessageQueue("rs", BROKER,
                                                                                       0))

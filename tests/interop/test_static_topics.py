@@ -1,4 +1,4 @@
-"""A static topic on two brokers, made and moved by mqadmin, used by a stock Java client.
+"""A static topic on two brokers, created and moved by mqadmin, used by a Java client.
 
 A producer sends to all its queues, a consumer that keeps order reads them; then all queues are
 moved to one of the brokers, another producer sends, and the same consumer goes on. The same is
@@ -43,10 +43,10 @@ def by_ours(namesrv: str, command: str) -> None:
 
 
 class StaticTopicCase(JavaTestCase):
-    """What is asserted of two brokers, broker-a and broker-b, whoever's they are."""
+    """The checks of two brokers, broker-a and broker-b, of either kind."""
 
     def producer(self, namesrv: str, prefix: str) -> list[list[str]]:
-        """Run a producer; :returns: what it told, in words."""
+        """Run a producer; :returns: the words of its output."""
         printed = java_program(self.version, "StaticProducer", namesrv, TOPIC, "static_producer",
                                prefix, str(COUNT))
         return [line.split() for line in printed.splitlines() if line]
@@ -86,7 +86,7 @@ class StaticTopicCase(JavaTestCase):
 
     @staticmethod
     def offsets(lines: Sequence[Sequence[str]]) -> dict[int, list[int]]:
-        """The offsets of what was sent, by queue."""
+        """Return the offsets of the sent messages, by queue."""
         found: dict[int, list[int]] = {}
         for line in lines:
             if line[0] == "sent":
@@ -94,7 +94,7 @@ class StaticTopicCase(JavaTestCase):
         return found
 
     def consumed(self, told: Sequence[str], sent: Sequence[Sequence[str]]) -> None:
-        """Each message came once, with the queue and offset it was sent to, in order."""
+        """Check that each message was delivered once, with its queue and offset, in order."""
         places = {line[3]: (int(line[1]), int(line[2])) for line in sent if line[0] == "sent"}
         words = [line.split() for line in told]
         self.assertEqual({line[5]: (int(line[2]), int(line[3])) for line in words}, places)
@@ -105,7 +105,7 @@ class StaticTopicCase(JavaTestCase):
                 self.assertLess(one, other, msg=f"queue {queue}")
 
     def leads(self, namesrv: str) -> dict[int, str]:
-        """Which broker leads each queue, as the route says."""
+        """Return the broker that leads each queue, by the route."""
         route = self.route(namesrv)
         return {int(queue): name for name, info in route["topicQueueMappingByBroker"].items()
                 for queue in info["currIdMap"]}
@@ -115,7 +115,7 @@ class StaticTopicCase(JavaTestCase):
             return json.loads(cluster.route(TOPIC, again=True).encode_standard())
 
     def ours(self, name: str, *settings: str) -> Servers:
-        """Our servers, with a broker of this name; they stop when the test ends."""
+        """Start our servers, with a broker of this name; they stop when the test ends."""
         running = Servers(self.folder / name, f"brokerName={name}", *settings)
         running.start()
         # Its own comes first; a restart is to use that port again.
@@ -137,7 +137,7 @@ class OurBrokersTests(StaticTopicCase):
         self.use(first.namesrv, by_mqadmin)
 
     def test_our_commands(self) -> None:
-        """So do the commands of the same names here; a restart forgets nothing."""
+        """Our commands of the same names do the same; a restart loses nothing."""
         first, second = self.cluster()
         self.use(first.namesrv, by_ours)
         leads = self.leads(first.namesrv)
@@ -147,7 +147,7 @@ class OurBrokersTests(StaticTopicCase):
 
 
 class ApacheBrokersTests(StaticTopicCase):
-    """Two brokers of Apache's, and what they leave behind."""
+    """Two brokers of Apache's, and their files."""
 
     def long_mqadmin(self) -> None:
         """The same holds; then our brokers go on with their stores, and they with ours."""
@@ -190,7 +190,7 @@ class ApacheBrokersTests(StaticTopicCase):
         return running
 
     def read_all(self, namesrv: str, group: str, rounds: int) -> None:
-        """A new group gets every message."""
+        """A new group reads every message."""
         consumer = JavaProcess(self.version, "OrderlyMember", namesrv, TOPIC, group, "0")
         self.addCleanup(consumer.kill)
         consumer.wait_for("success", rounds * QUEUES * COUNT)

@@ -1,4 +1,4 @@
-"""A broker that is killed in every state of timed messages, and the next one over its store.
+"""A broker is killed in every state of timed messages, and the next one continues.
 
 Each test brings a broker's process into a state, kills it with SIGKILL, starts another, and counts
 what was delivered: all that was acknowledged, nothing early, twice only what came before the kill.
@@ -34,7 +34,7 @@ def now_ms() -> int:
 
 
 class Broker:
-    """A running broker with what was sent to it."""
+    """A running broker, with the messages that were sent to it."""
 
     def __init__(self, client: RawClient, due: dict[bytes, int], back: set[bytes]) -> None:
         self.client = client
@@ -69,7 +69,7 @@ class Broker:
         return found
 
     def figure(self, name: str) -> int:
-        """A row of the runtime table."""
+        """Return a row of the runtime table."""
         body = self.client.request(RequestCode.GET_BROKER_RUNTIME_INFO).body
         return int(KVTable.decode(body).table[name])
 
@@ -78,12 +78,12 @@ class Broker:
 
 
 class KillTests(SynchronousTestCase):
-    """A test for each state."""
+    """Each test kills the broker in another state."""
 
     def kill_in(
         self, state: Callable[[Broker], object], *settings: str
     ) -> tuple[Counter[bytes], Counter[bytes]]:
-        """Bring a broker into a state, kill it, let the next one finish.
+        """Bring a broker into a state, kill it, and let the next one finish.
 
         :returns: what was delivered before the kill, and at the end.
         """
@@ -121,13 +121,13 @@ class KillTests(SynchronousTestCase):
             broker.send(number, 4000 + number * 20)
 
     def test_not_entered(self) -> None:
-        """All wait in the timer topic."""
+        """All messages wait in the timer topic."""
         before, after = self.kill_in(self.send_all, "timerStopEnqueue=true")
         self.assertEqual(before, Counter())
         self.assert_once(after)
 
     def test_entered_not_saved(self) -> None:
-        """The timer log has them, the check point does not know."""
+        """The timer log has them, but the check point does not."""
         def state(broker: Broker) -> None:
             self.send_all(broker)
             broker.wait_entered()
@@ -145,7 +145,7 @@ class KillTests(SynchronousTestCase):
         self.assert_once(after)
 
     def test_delivered_not_saved(self) -> None:
-        """Some came and nothing tells: those come again, no other."""
+        """Some were delivered without a save: only these are delivered again."""
         def state(broker: Broker) -> None:
             for number in range(COUNT):
                 broker.send(number, 1500 if number % 2 else 15_000)
@@ -167,7 +167,7 @@ class KillTests(SynchronousTestCase):
         self.assertLessEqual(max(after.values()), 2)
 
     def test_recalled_messages_do_not_come_after_kills(self) -> None:
-        """Every third was, half of those before the check point; none of them comes."""
+        """Every third is recalled, half of these before the check point; none is delivered."""
         def state(broker: Broker) -> None:
             for number in range(COUNT):
                 handle = broker.send(number, 8000)
@@ -179,7 +179,7 @@ class KillTests(SynchronousTestCase):
         self.assertEqual(len(after), COUNT - COUNT // 3)
 
     def test_while_delivering(self) -> None:
-        """In the middle of it: twice comes only what may have come before."""
+        """Only messages that may have been delivered before are delivered twice."""
         def state(broker: Broker) -> None:
             for number in range(COUNT):
                 broker.send(number, 500 + number * 60)

@@ -25,7 +25,7 @@ ROUND_SETTINGS = {"timerRollWindowSlot": "8", "recallMessageEnable": "true"}
 
 
 def rounds(folder: Path, stack: ExitStack) -> dict[str, Future[str]]:
-    """Both brokers, and the round with each: a round waits for the times of its messages."""
+    """Start both brokers, and the round with each, which waits for its messages."""
     version = RoundTests.version
     peer = Peer(folder / "apache", version, free_port(), free_port(), "512m",
                 settings=dict(ROUND_SETTINGS))
@@ -42,16 +42,16 @@ class RoundTests(JavaTestCase):
     """Delays, times, rolls, taking back, refusals: one Java program."""
 
     def test_java_client_5_3_3_sends_timed_messages_to_our_broker(self) -> None:
-        """Client 5.3.3 with our broker."""
+        """Client 5.3.3 is used."""
         self.assertRegex(kept(self, rounds)["ours"].result(), r"ok \d{3,} checks")
 
     def test_java_client_5_3_3_sends_timed_messages_to_apaches_broker(self) -> None:
-        """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
+        """The program passes the same checks with Apache's broker."""
         self.assertRegex(kept(self, rounds)["apache"].result(), r"ok \d{3,} checks")
 
 
 def _last_tick(due_ms: int) -> int:
-    """The last tick before a message's time, with whose slot it comes."""
+    """Return the last tick before a message's time, with whose slot it is delivered."""
     return (due_ms - 1) // 1000 * 1000
 
 
@@ -63,7 +63,7 @@ TOPIC = "HandOverTimers"
 
 
 class HandOverTests(JavaTestCase):
-    """One broker takes messages and delivers some, the other one delivers the rest.
+    """One broker accepts messages and delivers some, and the other one delivers the rest.
 
     ``twistmq store check`` finds the store whole beside each broker and after the end of each.
     """
@@ -88,7 +88,7 @@ class HandOverTests(JavaTestCase):
         return header.recall_handle
 
     def leave(self, client: RawClient) -> None:
-        """Messages soon and later; one of six is taken back; some have come."""
+        """Send messages for soon and later; one of six is recalled, and some are delivered."""
         # A broker that was just started takes its time over the first message of all.
         client.send(f"{TOPIC}First", b"first")
         for number in range(COUNT):
@@ -108,7 +108,7 @@ class HandOverTests(JavaTestCase):
         self.exchange.check_store("beside the first broker")
 
     def look(self) -> None:
-        """The store that is left lists what waits, and what of it is taken back."""
+        """Check that the store lists the waiting messages and the recalled ones."""
         self.exchange.check_store("after the first broker")
         rows = self.exchange.timers()
         times = [row["due"] for row in rows]
@@ -125,7 +125,7 @@ class HandOverTests(JavaTestCase):
             self.assertEqual(found, expected, msg=f"taken back: {is_back}")
 
     def finish(self, client: RawClient) -> Counter[bytes]:
-        """Wait for the rest; what comes early is a failure."""
+        """Wait for the rest; an early message is a failure."""
         def is_all_there() -> bool:
             found = self.delivered(client)
             now_ms = int(time.time() * 1000)
@@ -154,7 +154,7 @@ class HandOverTests(JavaTestCase):
             offset += len(messages)
 
     def assert_finished(self, delivered: Counter[bytes], twice: bool) -> None:
-        """All came, what was taken back did not, and the store is whole.
+        """Check that all but the recalled messages were delivered, and the store is whole.
 
         :param twice: whether what may have come before the end may have come again.
         """
@@ -165,21 +165,21 @@ class HandOverTests(JavaTestCase):
                                  msg=repr(body))
 
     def test_ours_then_apaches(self) -> None:
-        """Stopped."""
+        """The broker is stopped."""
         self.begin(self.exchange.ours)
         self.assert_finished(self.exchange.apache(self.finish), twice=False)
 
     def test_ours_killed_then_apaches(self) -> None:
-        """Killed."""
+        """The broker is killed."""
         self.begin(self.exchange.ours, kill=True)
         self.assert_finished(self.exchange.apache(self.finish), twice=True)
 
     def test_apaches_then_ours(self) -> None:
-        """Stopped."""
+        """The broker is stopped."""
         self.begin(self.exchange.apache)
         self.assert_finished(self.exchange.ours(self.finish), twice=False)
 
     def test_apaches_killed_then_ours(self) -> None:
-        """Killed."""
+        """The broker is killed."""
         self.begin(self.exchange.apache, kill=True)
         self.assert_finished(self.exchange.ours(self.finish), twice=True)

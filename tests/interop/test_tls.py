@@ -1,4 +1,4 @@
-"""Apache's clients by TLS: each mode of the servers, both sides checked, a renewal.
+"""Apache's clients with TLS: each mode of the servers, checks on both sides, a new certificate.
 
 `java/TlsMember.java` sends and consumes with the properties that broker/TLS.md gives for it. The Go
 client speaks no TLS (2.1.2, its issue 950): `go_tls` carries its connections with Go's own stack.
@@ -67,7 +67,7 @@ class TlsTestCase(JavaTestCase):
         return process
 
     def with_certificate(self, name: str, authority: Authority | None = None) -> list[str]:
-        """A client's properties as the page has them."""
+        """Return a client's properties as on the page."""
         pair = (authority or self.authority).pair(name)
         files = {"authority.pem": self.authority.cert, "client.pem": pair.cert,
                  "client.key": pair.key}
@@ -90,10 +90,10 @@ class TlsTestCase(JavaTestCase):
 
 
 class PermissiveTests(TlsTestCase):
-    """The default."""
+    """The default mode."""
 
     def test_both_kinds(self) -> None:
-        """With nothing configured on either side clients may speak TLS, or not."""
+        """Without any settings clients may use TLS or not."""
         servers = self.serve("permissive")
         clients = [self.client(servers, "tls.enable=true"), self.client(servers)]
         for client in clients:
@@ -103,10 +103,10 @@ class PermissiveTests(TlsTestCase):
 
 
 class DisabledTests(TlsTestCase):
-    """No TLS."""
+    """The mode without TLS."""
 
     def test_a_tls_client_of_a_plain_port_is_refused_and_logged(self) -> None:
-        """Who speaks it gets nowhere, and the log says why."""
+        """A client with TLS fails, and the log has the reason."""
         servers = self.serve("disabled", *self.own_settings())
         self.assertRefused(self.client(servers, "tls.enable=true"))
         self.assertIn("it speaks TLS, which is not enabled", servers.log())
@@ -114,10 +114,10 @@ class DisabledTests(TlsTestCase):
 
 
 class EnforcingTests(TlsTestCase):
-    """TLS alone, both sides checked."""
+    """Only TLS is accepted, with checks on both sides."""
 
     def test_who_is_let_in(self) -> None:
-        """A client of the authority's; none that is a stranger or shows nothing."""
+        """A client with a certificate of the authority is admitted; strangers are not."""
         servers = self.mutual()
         friend = self.client(servers, *self.with_certificate("friend"))
         others = [
@@ -133,7 +133,7 @@ class EnforcingTests(TlsTestCase):
         self.assertNoBug(servers)
 
     def test_renewed_during_traffic(self) -> None:
-        """Sends and consumption go on over it, and clients that come then are let in."""
+        """Sends and consumption continue, and new clients are admitted."""
         servers = self.mutual()
         client = self.client(servers, *self.with_certificate("friend"))
         self.assertWorks(client)
@@ -153,7 +153,7 @@ class GoTests(TlsTestCase):
     """The Go client."""
 
     def carry(self, servers: Servers, pair: Pair) -> list[str]:
-        """Carry what comes to 127.0.0.2 to the servers; :returns: lines that say what failed."""
+        """Relay connections to 127.0.0.2 to the servers; :returns: the lines about failures."""
         ports = servers.namesrv.rpartition(":")[2], servers.broker_port
         process = subprocess.Popen(
             [clients.go_program("go_tls"), "-authority", self.authority.cert,
@@ -170,7 +170,7 @@ class GoTests(TlsTestCase):
         return failed
 
     def test_the_go_client_works_with_enforced_and_mutual_tls(self) -> None:
-        """It sends and consumes with servers that enforce TLS and check who comes."""
+        """It sends and consumes with servers that enforce TLS and check certificates."""
         reason = clients.go_missing()
         if reason:
             raise SkipTest(reason)
@@ -184,7 +184,7 @@ class GoTests(TlsTestCase):
 
 
 class ApacheTests(TlsTestCase):
-    """Apache's servers by TLS."""
+    """Apache's servers with TLS."""
 
     def test_name_server(self) -> None:
         """Our broker registers with one that lets in its authority's clients only."""

@@ -1,4 +1,4 @@
-"""`mqadmin queryMsgTraceById` shows what clients trace, and what our broker traces for them."""
+"""`mqadmin queryMsgTraceById` shows the traces of clients, and those of our broker."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TITLE: Final = "#Type #{}Group #ClientHost #{}Time #CostTimes #Status"
 
 
 def shape(text: str) -> list[str]:
-    """The lines with what differs from run to run replaced, in an order of their own."""
+    """Return the lines with replaced variable parts, in a fixed order."""
     for pattern, name in _VOLATILE:
         text = pattern.sub(name, text)
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
 def shown(group: str, *consumed: str) -> list[str]:
-    """What is shown of a message that a group sent, and one consumed with these results."""
+    """Return the output for a message of a group that was consumed with these results."""
     lines = [TITLE.format("Producer", "Send"), f"Pub {group} 127.0.0.1 <time> <cost> success"]
     if consumed:
         lines.append(TITLE.format("Consumer", "Consumer"))
@@ -49,7 +49,7 @@ WANTED: Final = {
 
 
 class TraceTests(JavaTestCase):
-    """One round of the client 5.3.3 a test."""
+    """One round of the client 5.3.3 in each test."""
 
     def ours(self, *settings: str) -> str:
         """Start our broker; the name server."""
@@ -83,23 +83,23 @@ class TraceTests(JavaTestCase):
         self.assertEqual(query(ids), WANTED)
 
     def test_client_traces(self) -> None:
-        """With our broker."""
+        """The broker is ours."""
         self.shows(self.ours("traceTopicEnable=true"), True)
 
     def long_client_traces_with_apache(self) -> None:
-        """With Apache's: what is wanted of ours is what it shows."""
+        """The broker is Apache's, which gives the same output."""
         self.shows(self.apache(), True)
 
     def test_broker_traces(self) -> None:
-        """A client whose trace is off is shown in the same form."""
+        """A client without a trace of its own is shown in the same form."""
         self.shows(self.ours("trace.server=true"), False)
 
     def long_older_client(self) -> None:
-        """So is a client 4.9.4."""
+        """A client 4.9.4 is shown in the same form."""
         self.shows(self.ours("trace.server=true"), False, version="4.9.4")
 
     def long_client_traces_and_broker_could(self) -> None:
-        """Nothing of a client that traces itself is there twice."""
+        """No record of a client with its own trace occurs twice."""
         self.shows(self.ours("traceTopicEnable=true", "trace.server=true"), True)
 
 

@@ -1,4 +1,4 @@
-"""Rows of ``format("rocketmq_trace")`` are what `mqadmin queryMsgTraceById` prints.
+"""Rows of ``format("rocketmq_trace")`` equal the output of `mqadmin queryMsgTraceById`.
 
 A Java producer, a transactional producer and a consumer trace themselves; the tool and Spark read
 the same topic.
@@ -25,7 +25,7 @@ Line = tuple[str, str, str, str, int, str]
 
 
 def lines_of(text: str) -> list[Line]:
-    """What the tool prints of a message."""
+    """Return the tool's output about a message."""
     return sorted((kind, group, host, time, int(cost), result)
                   for kind, group, host, time, cost, result in _LINE.findall(text))
 
@@ -39,7 +39,9 @@ class TraceRowTests(JavaTestCase):
     """One round of the Java client 5.3.3."""
 
     def long_rows_are_what_the_tool_prints(self) -> None:
-        """Each message's sends and consumptions; and of transactions what it does not print."""
+        """Sends and consumptions are compared, and transactions, which it does not
+        print, checked.
+        """
         spark = spark_session()
         from twistmq.spark_bridge.trace_view import messages_of_traces
 
@@ -71,7 +73,7 @@ class TraceRowTests(JavaTestCase):
         self.assertEqual(rows[ids["tagged"]]["failedCount"], 1)
 
     def lines(self, row: Any) -> list[Line]:
-        """A message's row as the tool would print it."""
+        """Return the lines that the tool would print for a message."""
         found: list[Line] = [(
             "Pub", row["producerGroup"], row["producerHost"], shown(row["sendTime"]),
             row["sendCostMs"], "success" if row["sendSuccess"] else "failed")]

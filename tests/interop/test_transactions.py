@@ -50,15 +50,15 @@ class RoundTests(JavaTestCase):
         self.assertRegex(kept(self, rounds)[version].result(), r"ok \d{3,} checks")
 
     def test_ours_client_5(self) -> None:
-        """Client 5.3.3 with our broker."""
+        """Client 5.3.3 is used with our broker."""
         self.ours("5.3.3")
 
     def test_ours_client_4(self) -> None:
-        """Client 4.9.4 with our broker."""
+        """Client 4.9.4 is used with our broker."""
         self.ours("4.9.4")
 
     def long_apaches(self) -> None:
-        """Client 5.3.3 with Apache's broker: the program asks nothing of ours that is not there."""
+        """The program passes the same checks with Apache's broker."""
         peer = self.start_apache(settings=dict(ROUND_SETTINGS))
         output = clients.java_round(self.version, "transaction", peer.namesrv_address,
                                     self.folder / "unused")
@@ -66,7 +66,7 @@ class RoundTests(JavaTestCase):
 
 
 class HandOverTests(JavaTestCase):
-    """One broker leaves half messages open, the other one finishes them."""
+    """One broker leaves half messages open, and the other one finishes them."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -77,7 +77,7 @@ class HandOverTests(JavaTestCase):
         self.answers: Counter[bytes] = Counter()
 
     def leave_open(self, client: RawClient) -> None:
-        """Of each three messages one is ended; of the others each was put back at least once."""
+        """End one of each three messages; each of the others is put back at least once."""
         producer = Producer(client=client)
         for number in range(COUNT):
             half = producer.half(number)
@@ -93,14 +93,14 @@ class HandOverTests(JavaTestCase):
         self.assertEqual(asked.intersection(expected), set())
 
     def finish(self, client: RawClient) -> Counter[bytes]:
-        """Answer what is asked until all are ended; :returns: what was delivered."""
+        """Answer questions until all are ended; :returns: the delivered messages."""
         producer = Producer(client=client)
         wait_until("all half messages are ended", producer.is_all_checked)
         self.answers = producer.answers
         return producer.delivered()
 
     def assert_finished(self, delivered: Counter[bytes]) -> None:
-        """All that are to be committed came, none more often than was asked for it."""
+        """Check that all committed messages were delivered, none more often than asked about."""
         wanted = {b"%d" % number for number in range(0, COUNT, 2)}
         self.assertEqual(set(delivered), wanted)
         self.assertEqual({delivered[body] for body in wanted & self.written}, {1})
@@ -108,21 +108,21 @@ class HandOverTests(JavaTestCase):
             self.assertLessEqual(delivered[body], self.answers[body], msg=repr(body))
 
     def long_ours_then_apaches(self) -> None:
-        """Stopped."""
+        """The broker is stopped."""
         self.exchange.ours(self.leave_open)
         self.assert_finished(self.exchange.apache(self.finish))
 
     def test_ours_killed_then_apaches(self) -> None:
-        """Killed."""
+        """The broker is killed."""
         self.exchange.ours(self.leave_open, kill=True)
         self.assert_finished(self.exchange.apache(self.finish))
 
     def long_apaches_then_ours(self) -> None:
-        """Stopped."""
+        """The broker is stopped."""
         self.exchange.apache(self.leave_open)
         self.assert_finished(self.exchange.ours(self.finish))
 
     def test_apaches_killed_then_ours(self) -> None:
-        """Killed."""
+        """The broker is killed."""
         self.exchange.apache(self.leave_open, kill=True)
         self.assert_finished(self.exchange.ours(self.finish))

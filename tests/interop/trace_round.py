@@ -1,4 +1,4 @@
-"""Run clients that send and consume with their own trace on or off: `trace_java`, `go_trace`.
+"""Run clients that send and consume with their trace on or off: `trace_java`, `go_trace`.
 
 They end when they are told to, so that what they hand over late can be waited for.
 """
@@ -28,7 +28,7 @@ def java_trace(
     version: str, namesrv: str, topic: str, trace: bool, parts: Sequence[str],
     when_done: Callable[[dict[str, str]], None],
 ) -> dict[str, str]:
-    """Run parts of the Java client's round one after the other; the ids of what was sent, by kind.
+    """Run parts of the Java client's round one after the other; returns the ids by kind.
 
     :param parts: as the program's comment names them.
     :param when_done: called with the ids while the clients still run.

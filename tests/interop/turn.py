@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^Run a program when it is its turn to start; as many start at a time as there are cores.
 """Run a program when it is its turn to start; at most as many start at once as there are cores.
 
     turn.py java -cp ... Main
@@ -68,7 +68,7 @@ def is_asleep(process: int) -> bool:
 
 
 def fields_of(stat: Path) -> list[str]:
-    """What Linux says of a process or thread after its name, which may have blanks."""
+    """Return Linux's fields of a process or thread after its name, which may have blanks."""
     return stat.read_text().rpartition(")")[2].split()
 
 
@@ -84,7 +84,7 @@ def hold_turn(process: int) -> None:
 
 
 def leave_keeper() -> None:
-    """Leave a process behind that has the turn until this one, whose program follows, has started.
+    """Leave a process that keeps the turn until this program has started.
 
     It has no part of this one's input and output: who reads those waits for their end.
     """
