@@ -1,4 +1,4 @@
-"""The servers that benchmarks start: `twistmq up` of an installation, Apache's from their jars.
+"""The servers that benchmarks start: `twistmq up` of an installation, Apache's from its jars.
 
 Both get the same settings, those of peer.py among them: no request is refused because the machine
 is busy, and messages may be filtered and traced. Apache's broker has a heap of 1 GiB and writes no
@@ -38,7 +38,7 @@ PORT_STEP = 10
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """The options of a script that starts `twistmq`, so far the one that says which.
+    """Return the parser of a script that starts `twistmq`, with the option for its path.
 
     It is the installation of this Python by default, else the first of the path.
     """
@@ -96,7 +96,7 @@ class Twistmq:
         self.endpoint = f"{self.name}=127.0.0.1:{joined[0]}:{joined[1]}"
 
     def stop(self, seconds: float = 60) -> None:
-        """:param seconds: how long it may take."""
+        """:param seconds: the time-out of the stop."""
         self.process.send_signal(signal.SIGTERM)
         if self.process.wait(seconds):
             raise SystemExit(f"{self.name} ended with status {self.process.returncode}; "
@@ -140,7 +140,7 @@ Server = Twistmq | Apache
 
 
 def tls_of(settings: Sequence[str]) -> ssl.SSLContext | None:
-    """What a broker with these settings is spoken to by; None: without TLS."""
+    """Return the TLS context for a broker with these settings; None: without TLS."""
     return wire_bench.tls_context() if "tls.server.mode=enforcing" in settings else None
 
 

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^Several brokers of one command and one broker of Apache's, on the same cores, in one run.
 """Several brokers of one command beside one broker of Apache's, on the same cores, in one run.
 
   brokers_bench.py [--twistmq .venv/bin/twistmq] [--brokers 2] [--apache 5.3.3] [--seconds 8]
@@ -36,7 +36,7 @@ ROWS = (
 
 
 def measure(servers: Sequence[Server], seconds: float, rounds: int) -> None:
-    """Fill the servers' values."""
+    """Measure, and store the values of the servers."""
     load(servers, "json", "send", seconds, rounds, encoding="json")
     load(servers, "binary", "send", seconds, rounds)
     load(servers, "pull", "pull", seconds, rounds)

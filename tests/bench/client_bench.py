@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The client compared with Apache's Java client and client-go, at one broker, in turn.
 """The client beside Apache's Java client and client-go, at one broker, in turn, in one run.
 
   client_bench.py [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 5] [--rounds 3]
@@ -66,7 +66,7 @@ def clients(
     program: Path, namesrv: str, home: Path, without: Sequence[str], seconds: float, messages: int,
     before: Sequence[Path],
 ) -> dict[str, Command]:
-    """How each client's load is started, by the client's name."""
+    """Return how each client's load is started, by the client's name."""
     def of_python(python: Path, loads: Path, load: str, warm_seconds: float) -> list[str | Path]:
         return [python, loads, load, namesrv, topic_of(load), "--warm-seconds", str(warm_seconds),
                 "--seconds", str(seconds), "--messages", str(messages)]
@@ -91,12 +91,12 @@ def clients(
 
 
 def topic_of(load: str) -> str:
-    """The topic of a load; no messages are added to that of consumers while they are measured."""
+    """Return the topic of a load; consumers read topics to which nothing is added meanwhile."""
     return "ClientBenchFull" if load.startswith(("consume", "poll")) else "ClientBench"
 
 
 def as_java(load: str) -> str:
-    """The load of Java and Go that one of ours is compared with."""
+    """Return the load of Java and Go with which one of ours is compared."""
     return "sync64" if load == "tasks" else load
 
 
@@ -145,7 +145,7 @@ def in_turn(
 
 
 def fill(program: Path, namesrv: str, messages: int) -> None:
-    """Send what the consumers read."""
+    """Send the messages that the consumers read."""
     subprocess.run(
         [program.with_name("python"), "-c",
          "import sys\n"

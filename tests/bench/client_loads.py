@@ -30,7 +30,7 @@ Values = dict[str, float]
 
 
 class Window:
-    """The measured time: it begins after the warm-up, and ends after so many seconds."""
+    """The measured time: it begins after the warm-up and has a number of seconds."""
 
     def __init__(self, warm_seconds: float, seconds: float) -> None:
         self.begin = time.monotonic() + warm_seconds
@@ -38,14 +38,14 @@ class Window:
         self._first: tuple[float, float, int] | None = None
 
     def is_over(self, count: int) -> bool:
-        """:param count: messages so far."""
+        """Whether it is over. :param count: messages so far."""
         now = time.monotonic()
         if self._first is None and now >= self.begin:
             self._first = now, time.process_time(), count
         return now >= self.end
 
     def values(self, count: int, failed: int = 0) -> Values:
-        """The figures, now."""
+        """Return the current figures."""
         assert self._first is not None
         begin, cpu, before = self._first
         return {"messages": count - before, "seconds": time.monotonic() - begin,
@@ -56,7 +56,7 @@ def soon(
     where: str, window: Window, send: Callable[[Producer], Any], size: int, under_way: int,
     **options: Any,
 ) -> Values:
-    """Sends that are not waited for.
+    """Send without waiting.
 
     :param size: messages of a send.
     """
@@ -76,7 +76,7 @@ def soon(
 
 
 def sync(where: str, window: Window, topic: str, threads: int) -> Values:
-    """Sends that are waited for, by some threads."""
+    """Send and wait, in some threads."""
     counts = [0] * threads
     took: list[float] = []
     with Producer(where, group="client_bench") as producer:

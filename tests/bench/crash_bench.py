@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The time in which a broker opens the store of a killed one: ours and Apache's.
 """How long a broker takes to open what a killed one left: ours beside Apache's.
 
   crash_bench.py [--twistmq .venv/bin/twistmq] [--gigabytes 2] [--rest 0] [--rounds 3] [--keep DIR]
@@ -60,7 +60,7 @@ def ask(port: int, code: int, fields: dict[str, str]) -> dict:
 
 
 def queue_ends(port: int) -> list[int]:
-    """The queues' maximum offsets; 0 for what the broker does not know yet."""
+    """Return the queues' maximum offsets; 0 while the broker does not know them."""
     replies = [ask(port, GET_MAX_OFFSET, {"topic": TOPIC, "queueId": str(queue)})
                for queue in range(QUEUES)]
     return [int(reply.get("extFields", {}).get("offset", 0)) for reply in replies]
@@ -77,7 +77,7 @@ def seconds_until(broker: Twistmq | Apache, begin: float, condition: Callable[[]
 
 
 def read_files(folder: Path) -> None:
-    """Bring all that the files of a folder hold into the page cache."""
+    """Read all files of a folder into the page cache."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             with open(path, "rb", buffering=0) as file, contextlib.suppress(OSError):
@@ -172,7 +172,7 @@ def open_copy(broker: Twistmq | Apache, crashed: Path, ends: list[int]) -> tuple
 
 @contextlib.contextmanager
 def name_server(folder: Path, port: int) -> Iterator[str]:
-    """Apache's name server, for both."""
+    """Start Apache's name server, for both."""
     peer = Peer(folder / "namesrv", namesrv_port=port, short_lived=False)
     peer.home.mkdir()
     (peer.home / "conf").mkdir()

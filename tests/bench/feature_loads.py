@@ -57,7 +57,7 @@ Keys = tuple[str, str] | None
 
 def request(code: int, opaque: int, fields: dict[str, str], body: bytes = b"",
             keys: Keys = None, binary: bool = False) -> bytes:
-    """A frame.
+    """Return a frame.
 
     :param keys: access key and secret key to sign it with.
     :param binary: with a binary header; else with a JSON one.
@@ -72,7 +72,7 @@ def request(code: int, opaque: int, fields: dict[str, str], body: bytes = b"",
 
 def send_request(opaque: int, topic: str, queue_id: int, properties: dict[str, str],
                  keys: Keys = None, sys_flag: str = "0", binary: bool = False) -> bytes:
-    """A send whose body begins with its opaque."""
+    """Return a send whose body begins with its opaque."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     fields = {"a": "feature_bench", "b": topic, "c": "TBW102", "d": str(QUEUES),
               "e": str(queue_id), "f": sys_flag, "g": str(time.time_ns() // 1_000_000), "h": "0",
@@ -82,7 +82,7 @@ def send_request(opaque: int, topic: str, queue_id: int, properties: dict[str, s
 
 def pull_request(topic: str, queue_id: int, offset: int, expression: str = "*",
                  group: str = "feature_bench", keys: Keys = None, brings: bool = True) -> bytes:
-    """A pull of 32.
+    """Return a pull of 32 messages.
 
     :param brings: whether it brings its subscription; else the group's heartbeat did.
     """
@@ -95,7 +95,7 @@ def pull_request(topic: str, queue_id: int, offset: int, expression: str = "*",
 
 @dataclass(eq=False)
 class Link:
-    """A connection; it sends what its reply to a reply is, until that is nothing."""
+    """A connection that sends its answer to each reply, until there is none."""
 
     connection: socket.socket
     #: Given code, header, body: the next bytes to send.
@@ -120,7 +120,7 @@ def refuse(link: Link, header: dict) -> SystemExit:
 
 
 def drive(links: Iterable[Link], is_over: Callable[[], bool]) -> None:
-    """Pass replies to their links until it is over."""
+    """Pass replies to their connections until the time is over."""
     selector = selectors.DefaultSelector()
     for link in links:
         selector.register(link.connection, selectors.EVENT_READ, link)
@@ -156,7 +156,7 @@ def receive(link: Link) -> None:
 
 
 class Broker:
-    """One broker: where it is, and its CPU time.
+    """One broker: its address and its CPU time.
 
     :param endpoint: NAME=HOST:PORT:PID.
     """
@@ -172,7 +172,7 @@ class Broker:
         return wire_bench.cpu_seconds(self.endpoint.pids)
 
     def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> dict:
-        """One request and the header of its reply, which must be a success."""
+        """Return one request and the header of its reply, which must be a success."""
         found: list[dict] = []
 
         def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
@@ -192,7 +192,7 @@ class Broker:
         return int(header["extFields"]["offset"])
 
     def make_topic(self, topic: str) -> None:
-        """A message makes it, with its queues."""
+        """Create a topic by a message, with its queues."""
         link = self.link(lambda link, code, header, body: b"")
         link.send(send_request(0, topic, 0, {"UNIQ_KEY": f"first-{topic}"}, self.keys))
         drive([link], lambda: not link.in_flight)
@@ -309,7 +309,7 @@ def _closed_loop(
     broker: Broker, replied: Callable[[Link, int, dict, bytes], bytes],
     firsts: Iterable[Callable[[], bytes]], seconds: float, window: int,
 ) -> Figures:
-    """Keep requests in flight on a connection for each first request; count for the last part."""
+    """Keep requests in flight on a connection for each first request; count the last part."""
     links = []
     for number, first in enumerate(firsts):
         link = broker.link(replied)
@@ -394,7 +394,7 @@ def filtered(broker: Broker, topic: str, expression: str) -> Figures:
 
 
 def subscribe(broker: Broker, topic: str, group: str, expression: str) -> Link:
-    """A consumer's heartbeat, on a connection that has to stay open."""
+    """Send a consumer's heartbeat on a connection that must stay open."""
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         if code != SUCCESS:
             raise refuse(link, header)
@@ -415,7 +415,7 @@ def subscribe(broker: Broker, topic: str, group: str, expression: str) -> Link:
 
 
 def need_keys(broker: Broker, topic: str) -> None:
-    """:raises SystemExit: when the broker takes what nobody signed."""
+    """Check that unsigned requests are refused; :raises SystemExit: if they are not."""
     codes: list[int] = []
 
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
@@ -433,7 +433,7 @@ def need_keys(broker: Broker, topic: str) -> None:
 def guarded_sends(
     broker: Broker, topic: str, seconds: float, window: int, binary: bool = False
 ) -> Figures:
-    """Signed sends with properties that filters ask for."""
+    """Return signed sends with properties for filters."""
     frames = [[send_request(k + 1, topic, queue_id, {
         "UNIQ_KEY": f"guarded-{queue_id}-{k}", "KEYS": f"key{k}", "TAGS": f"tag{k % 8}",
         "a": str(k % 100), "colour": ("red", "blue")[k % 2]}, broker.keys, binary=binary)
@@ -452,7 +452,7 @@ def guarded_sends(
 
 
 def guarded_pulls(broker: Broker, topic: str, group: str, seconds: float) -> Figures:
-    """Signed pulls of a group whose expression every message matches."""
+    """Return signed pulls of a group whose expression matches every message."""
     def replied(link: Link, code: int, header: dict, body: bytes) -> bytes:
         fields = take_pulled(link, code, header, body)
         if link.offset >= int(fields["maxOffset"]):

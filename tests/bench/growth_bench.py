@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The growth of a message's cost with topics, connections, groups and the size of the store.
 """How the cost of a message grows with topics, connections, groups, and the size of the store.
 
   growth_bench.py [topics] [connections] [groups] [stores]      all when none is named
@@ -61,7 +61,7 @@ Row: TypeAlias = dict[str, float]
 
 @contextmanager
 def running(program: str, folder: Path, number: int = 0) -> Iterator[Twistmq]:
-    """A broker over a folder.
+    """Run a broker over a folder.
 
     :param number: which of those that run at the same time.
     """
@@ -74,7 +74,7 @@ def running(program: str, folder: Path, number: int = 0) -> Iterator[Twistmq]:
 
 
 def start_seconds(program: str, folder: Path) -> float:
-    """How long a broker takes to start over what is in a folder."""
+    """Return the time of a start over the data in a folder."""
     with running(program, folder) as server:
         return server.values["start"]
 
@@ -103,7 +103,7 @@ def send_turns(
 
 
 def next_frames(link: dict, count: int) -> bytes:
-    """The next frames of a connection."""
+    """Return the next frames of a connection."""
     frames, first = link["frames"], link["next"]
     return b"".join(frames[(first + k) % len(frames)] for k in range(count))
 
@@ -112,7 +112,7 @@ def drive(
     selector: selectors.BaseSelector, links: Sequence[dict], endpoint: wire_bench.Endpoint,
     seconds: float, arrived: Callable[..., int], more: Callable[[dict, int], bytes],
 ) -> tuple[float, float]:
-    """One round; :returns: messages a second, CPU a message in us."""
+    """Run one round; :returns: messages a second, CPU of a message in us."""
     rate, cost, bad, first_bad = wire_bench.drive(
         selector, links, endpoint, seconds, arrived, more, argparse.Namespace())
     if bad:
@@ -121,7 +121,7 @@ def drive(
 
 
 def medians(rounds: Sequence[tuple[float, float]]) -> Row:
-    """The columns of a load."""
+    """Return the columns of a load."""
     return {"msg/s": statistics.median(rate for rate, _ in rounds),
             "CPU a message, us": statistics.median(cost for _, cost in rounds)}
 
@@ -150,7 +150,7 @@ def fill_topic(server: Twistmq, _: int, seconds: float) -> None:
 
 
 class Load(NamedTuple):
-    """How brokers of one kind are loaded; both are called with a broker, a count, and seconds."""
+    """The load of one kind of brokers, called with a broker, a count and seconds."""
 
     #: Before the rounds.
     prepare: Callable[[Twistmq, int, float], None]
@@ -183,7 +183,7 @@ def in_turn(arguments: argparse.Namespace, load: Load, counts: Sequence[int]) ->
 
 
 def group_pull(group: str, queue_id: int, offset: int) -> bytes:
-    """A pull that commits its offset for a group."""
+    """Return a pull that commits its offset for a group."""
     return wire_bench.pull_frame(TOPIC, queue_id, offset, PULL_COUNT, group, commits=True)
 
 
@@ -244,7 +244,7 @@ def checked(found: tuple[float, float, int, str]) -> tuple[float, float]:
 
 
 def log_bytes(folder: Path) -> int:
-    """How much of the disk the commit log takes."""
+    """Return the disk space of the commit log."""
     return sum(path.stat().st_blocks * 512 for path in folder.glob("*/store/commitlog/*"))
 
 
@@ -257,7 +257,7 @@ KINDS = (*LOADS, "stores")
 
 
 def has_room(gibibytes: int) -> bool:
-    """Whether the disk has room for a store; a line says so if not."""
+    """Return whether the disk has room for a store; otherwise a line is printed."""
     disk = os.statvfs(tempfile.gettempdir())
     used, usable = disk.f_blocks - disk.f_bfree, disk.f_bavail
     wanted = 1.1 * gibibytes * GIB / disk.f_frsize
@@ -269,7 +269,7 @@ def has_room(gibibytes: int) -> bool:
 
 
 def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
-    """The counts to measure."""
+    """Return the counts to measure."""
     if kind == "stores":
         return tuple(count for count in arguments.gibibytes if has_room(count))
     counts = [count for count in COUNTS[kind] if count <= arguments.most]
@@ -281,7 +281,7 @@ def counts_of(kind: str, arguments: argparse.Namespace) -> Sequence[int]:
 
 
 def stores(arguments: argparse.Namespace, counts: Sequence[int]) -> Iterator[Row]:
-    """The row of each size of a store."""
+    """Return the row of each size of a store."""
     for count in counts:
         with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as text:
             yield with_store(arguments, Path(text), count)

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The client compared with aiokafka, each at its own broker on this machine, in turn.
 """The client beside aiokafka, each at its own broker on this machine, in turn, in one run.
 
   kafka_bench.py [--twistmq .venv/bin/twistmq] [--rounds 3] [--messages 200000]
@@ -66,7 +66,7 @@ LOADS = {
 
 
 def kafka_jars() -> str:
-    """The class path of Kafka's broker, whose jars are fetched when they are not there yet."""
+    """Return the class path of Kafka's broker; missing jars are fetched."""
     home = CACHE / f"kafka-{KAFKA}"
     if not (home / "complete").exists():
         home.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^Send more to a broker than it can accept, and record the result of each message.
 """Offer a broker more than it can take, and see what becomes of each message.
 
   overload.py [--factor 2] [--seconds 10] [--svg FILE] [--json FILE] [--without] [--apache]
@@ -48,7 +48,7 @@ REPLY = re.compile(rb'"code":(\d+).*?"opaque":(\d+)(?:,"remark":"\[(\w+)\])?')
 
 @dataclass
 class Bin:
-    """What was offered and answered in a tenth of a second."""
+    """The sent and answered messages of a tenth of a second."""
 
     offered: int = 0
     accepted: int = 0
@@ -94,7 +94,7 @@ class Link:
             del self.unsent[:taken]
 
     def replies(self) -> list[tuple[bytes, bytes, bytes]]:
-        """Code, opaque and the word of the remark of each answer that is there."""
+        """Return code, opaque and the word of the remark of each received answer."""
         try:
             data = self.socket.recv(1 << 20)
         except BlockingIOError:
@@ -113,7 +113,7 @@ class Link:
 
 
 class Load:
-    """Messages over some connections, and what became of them."""
+    """Messages over some connections, and their results."""
 
     def __init__(self, port: int, links: int, size: int) -> None:
         self.links = [Link(port, size) for _ in range(links)]
@@ -124,7 +124,7 @@ class Load:
         self._times = array("d")
 
     def capacity(self, seconds: float, window: int) -> float:
-        """Messages a second when each connection has ``window`` of them in flight."""
+        """Return the messages a second when each connection has ``window`` of them in flight."""
         for link in self.links:
             link.offer(range(window))
         begin = count = 0.0
@@ -143,14 +143,14 @@ class Load:
         return rate
 
     def drain(self, count: int) -> None:
-        """Take the answers that are still to come."""
+        """Read the remaining answers."""
         end = time.monotonic() + 10
         while count > 0 and time.monotonic() < end:
             select.select([link.socket for link in self.links], [], [], 0.1)
             count -= sum(len(link.replies()) for link in self.links)
 
     def phase(self, rate: float, seconds: float) -> None:
-        """Offer messages evenly, whatever becomes of them."""
+        """Send messages evenly, whatever their results are."""
         begin = time.monotonic()
         if not self._times:
             self.began = begin
@@ -171,7 +171,7 @@ class Load:
             self._take(0.001)
 
     def finish(self) -> int:
-        """Wait for what is not answered; :returns: how many never were."""
+        """Wait for the missing answers; :returns: how many never arrived."""
         end = time.monotonic() + 20
         while self.answered < self.sent and time.monotonic() < end:
             for link in self.links:
@@ -199,7 +199,7 @@ class Load:
 
 
 def run(server: Server, options: argparse.Namespace) -> tuple[dict[str, object], list[str]]:
-    """Measure one server; :returns: the figures, and what is wrong with them."""
+    """Measure one server; :returns: the figures, and its faults."""
     load = Load(server.port + 5, options.links, options.size)
     warm_up("capacity", {server.name: lambda: {
         "us a message": 1e6 / load.capacity(max(options.seconds / 2, ROUND_SECONDS), 64)}})
@@ -247,7 +247,7 @@ def run(server: Server, options: argparse.Namespace) -> tuple[dict[str, object],
 
 
 def draw(figures: dict[str, object], path: str) -> None:
-    """Draw offered load, what was accepted and refused, and latency, over time."""
+    """Draw the load, the accepted and refused messages, and the latency, over time."""
     bins = figures["bins"]
     edges = figures["edges"]
     assert isinstance(bins, list) and isinstance(edges, list)

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^Pops and acknowledgements compared with Apache's broker, over the wire.
 """Pops and acknowledgements beside Apache's broker, over the wire.
 
   pop_bench.py [--twistmq .venv/bin/twistmq] [--count 100000] [--connections 4] [--in-flight 4]
@@ -82,7 +82,7 @@ def fill(broker: Broker, count: int) -> None:
 
 
 class Consumer:
-    """What all connections of one run share."""
+    """The common state of all connections of one run."""
 
     def __init__(self, count: int, invisible_ms: int, acks: str) -> None:
         self.count = count
@@ -97,7 +97,7 @@ class Consumer:
         return self.opaque
 
     def replied(self, link: Link, code: int, header: dict, body: bytes) -> bytes:
-        """A pop is answered by acknowledgements and another pop; an acknowledgement by nothing."""
+        """A pop causes acknowledgements and another pop; an acknowledgement causes nothing."""
         fields = header.get("extFields") or {}
         if "popTime" not in fields:
             if code != SUCCESS:
@@ -180,7 +180,7 @@ def offset_of(broker: Broker, topic: str, queue_id: int) -> int:
 
 
 def measure(server: Server, arguments: argparse.Namespace) -> tuple[bool, float, str]:
-    """One broker; :returns: whether each message came once, how many a second, a row."""
+    """Measure one broker; :returns: whether each message arrived once, the rate, a row."""
     broker = Broker(server.endpoint)
 
     def cpu_of_pops() -> dict[str, float]:

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The processor time of a broker by module, for this commit and an earlier one.
 """Where a broker's processor time goes, by module: ours, and ours of an earlier commit.
 
   profile_bench.py [binary] [json] [pull] [guarded]     all when none is named
@@ -51,7 +51,7 @@ Profile = tuple[float, Counter[str]]
 
 
 def module_of(shared_object: str, symbol: str) -> str:
-    """The module of a sample.
+    """Return the module of a sample.
 
     :param shared_object: the file that has the function, as perf names it.
     """

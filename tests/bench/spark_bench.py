@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The speed of Spark's reads and writes here in rows a second, compared with the maximum.
 """How fast Spark reads and writes topics here: rows a second, beside what would be the most.
 
   spark_bench.py [--messages 2000000] [--size 1024] [--queues 8] [--writes 200000] [--rounds 2]
@@ -57,7 +57,7 @@ CEILING_ROWS, LOOP_MESSAGES = 8192, 200_000
 
 
 def body_of(number: int, size: int) -> bytes:
-    """A body that differs from all others and does not compress to nothing."""
+    """Return a body that differs from all others and cannot be compressed much."""
     return (b"%020d" % number + bytes((number * step) & 0xFF for step in range(1, 65)) * (
         size // 64 + 1))[:size]
 
@@ -116,7 +116,7 @@ def make_topic(name_server: str, topic: str, queues: int) -> str:
 
 
 class ReadyMade(DataSource):
-    """A source whose tasks yield one record batch over and over."""
+    """A source whose tasks yield one record batch repeatedly."""
 
     @classmethod
     def name(cls) -> str:
@@ -150,7 +150,7 @@ class ReadyMadeReader(DataSourceReader):
 
 def read_some(name_server: str, broker: str, queue_ids: range, count: int,
               given: dict[str, str]) -> None:
-    """Do what tasks do."""
+    """Read some messages as tasks do."""
     options = Options({"nameServer": name_server, "subscribe": TOPIC, **given}, BATCH_READ)
     for queue_id in queue_ids:
         part = QueueRange(TOPIC, broker, queue_id, 0, count)
@@ -251,7 +251,7 @@ class Bench:
         assert back == writes * self.arguments.rounds, (back, writes)
 
     def check(self, frame: Any) -> None:
-        """Compare what is read with what was sent."""
+        """Compare the rows with the sent messages."""
         [row] = frame.agg(
             sql.count("*").alias("rows"), sql.sum("bodyCRC").alias("crcs"),
             sql.sum(sql.crc32("body").bitwiseAND(0x7FFFFFFF)).alias("bodies"),

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The speed of Spark's reads of commit-log files by ``format("rocketmq_store")``.
 """How fast Spark reads a commit log's files by ``format("rocketmq_store")``.
 
   spark_store_bench.py [--messages 2000000] [--rounds 3] [--store DIR]
@@ -47,7 +47,7 @@ PRUNED = ",".join(column.name for column in default_columns()
 
 
 class Written:
-    """What is in the store."""
+    """The content of the store."""
 
     def __init__(self) -> None:
         self.count = self.crc_sum = 0
@@ -92,7 +92,7 @@ def write_store(folder: Path, messages: int) -> Written:
 
 
 class Ready(DataSource):
-    """A source whose batches are made before they are asked for."""
+    """A source whose batches are made in advance."""
 
     @classmethod
     def name(cls) -> str:
@@ -106,7 +106,7 @@ class Ready(DataSource):
 
 
 class ReadyReader(DataSourceReader):
-    """Yields one batch again and again."""
+    """Yields one batch repeatedly."""
 
     def __init__(self, options: Any) -> None:
         self._options = dict(options)

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The cost of a task of the Spark bridge: CPU of a row, and memory, without a JVM.
 """What a task of the Spark bridge costs: CPU a row, and the memory of its process, without a JVM.
 
   spark_task_bench.py [--messages 400000] [--sizes 1024,200] [--rounds 3] [--before PYTHON]
@@ -31,7 +31,7 @@ Figures = dict[str, float]
 
 
 def read_here(name_server: str, topic: str, count: int) -> Figures:
-    """Read a topic in this process; :returns: what it took."""
+    """Read a topic in this process; :returns: the costs."""
     spark_bench.TOPIC = topic
     with spark_bench.Client(name_server) as client:
         [broker] = {data.broker_name for data in client.route(topic).broker_datas}

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The cost of a large store for a broker: memory, and sends during reads of old messages.
 """What a large store costs a broker: memory, and sends while its old messages are read.
 
   store_bench.py memory [--twistmq .venv/bin/twistmq] [--gigabytes 1,2,4]
@@ -44,13 +44,13 @@ PORT_FIRST = 32_300
 
 
 def arguments_for(topic: str) -> argparse.Namespace:
-    """What wire_bench takes from its command line."""
+    """Return the command line of wire_bench."""
     return argparse.Namespace(connections=4, window=64, size=BODY_SIZE, encoding="rocketmq",
                               topic=topic, queues=QUEUES, batch=32)
 
 
 def log_bytes(server: Server) -> int:
-    """What the commit log takes of the disk."""
+    """Return the disk space of the commit log."""
     return sum(path.stat().st_blocks * 512 for path in server.folder.glob("*/store/commitlog/*"))
 
 
@@ -165,14 +165,14 @@ ROWS = {ALONE: ",.0f", READER: ",.0f", READ: ",.0f", CONTROL: ",.0f", READ_CONTR
 
 
 def ratio(values: dict[str, list[float]], row: str) -> float:
-    """A row's median against that of the sends alone."""
+    """Return a row's median divided by that of the sends alone."""
     return statistics.median(values[row]) / statistics.median(values[ALONE])
 
 
 def measure(
     servers: Sequence[Server], other: Server, args: argparse.Namespace
 ) -> dict[str, dict[str, list[float]]]:
-    """Rates by server and row."""
+    """Return rates by server and row."""
     found = {server.name: {row: [] for row in ROWS} for server in servers}
     warm_up("sends beside a reader", {
         server.name: partial(cpu_beside, server, max(args.seconds, ROUND_SECONDS))

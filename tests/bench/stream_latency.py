@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The age of a message when a streaming query has its row.
 """How old a message is when a streaming query has its row.
 
   stream_latency.py [--seconds 60] [--warm-up 20] [--rate 200] [--size 1024] [--queues 4]
@@ -49,7 +49,7 @@ def produce(name_server: str, count: int, rate: float, size: int) -> None:
 
 
 class Rows:
-    """What came, and when."""
+    """The rows, and their times."""
 
     def __init__(self) -> None:
         #: By number: when it was sent, and how old it was, seconds.
@@ -57,7 +57,7 @@ class Rows:
         self.twice = self.batches = 0
 
     def take(self, frame: Any, number: int) -> None:
-        """The function for ``foreachBatch``."""
+        """Return the function for ``foreachBatch``."""
         rows = frame.collect()
         now = time.time()
         self.batches += bool(rows)
@@ -67,7 +67,7 @@ class Rows:
             self.found[int(count)] = (float(sent), now - float(sent))
 
     def ages(self, since: float) -> list[float]:
-        """How old those were that were sent later than ``since``, in order, seconds."""
+        """Return the ages of messages that were sent after ``since``, in order, seconds."""
         return sorted(age for sent, age in self.found.values() if sent >= since)
 
 
@@ -79,7 +79,7 @@ def session() -> Any:
 
 
 def measure(name_server: str, arguments: argparse.Namespace) -> bool:
-    """:returns: whether all is as it should be."""
+    """Measure; :returns: whether all is right."""
     make_topic(name_server, TOPIC, arguments.queues)
     spark, rows = session(), Rows()
     with tempfile.TemporaryDirectory(prefix="twistmq-stream-") as folder:

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^Timed messages compared with Apache's broker: their delay when many are due.
 """Timed messages beside Apache's broker: how late they come when many are due.
 
   timer_bench.py [--twistmq .venv/bin/twistmq] [--count 200000] [--seconds 60] [--lead 40]
@@ -89,7 +89,7 @@ def send(address: str, topic: str, count: int, first_ms: int, span_ms: int) -> f
 
 
 def measure(server: Server, count: int, seconds: int, lead: int) -> tuple[bool, str]:
-    """One broker; :returns: whether all came, none early and none twice; the row of the table."""
+    """Measure one broker; :returns: whether all arrived, none early or twice; the row."""
     broker = Broker(server.endpoint)
 
     def cpu_of_timers() -> dict[str, float]:

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^The cost of many users of ACL 2.0: a start, a decision, and memory.
 """What many users of access control 2.0 cost: a start, a decision, memory.
 
   users_bench.py [--users 10000] [--policies 5] [--rounds 5]
@@ -74,7 +74,7 @@ def fill(folder: str, users: int, count: int, has_networks: bool) -> None:
 def best_us(
     rounds: int, users: int, before: Callable[[], None], call: Callable[[int], None]
 ) -> float:
-    """The shortest processor time of a call, us.
+    """Return the shortest processor time of a call, us.
 
     :param before: is called before each round.
     """
@@ -92,7 +92,7 @@ def best_us(
 def figures(
     users: int, count: int, rounds: int, has_networks: bool
 ) -> Iterator[tuple[str, str, float]]:
-    """Yield what was measured, its bound, and its value."""
+    """Yield the name, the limit and the value of each measurement."""
     with tempfile.TemporaryDirectory(prefix="twistmq-bench-") as folder:
         fill(folder, users, count, has_networks)
         begin = time.process_time()

@@ -1,4 +1,4 @@
-"""The rounds of a benchmark that do not count: they go on until both sides are warm.
+"""The rounds of a benchmark that do not count: they continue until both sides are warm.
 
 A Java program compiles what it runs while it runs: pulls of Apache's broker took 25.9 us of CPU a
 message in its first seconds and 5.9 us after 40 s. A comparison with a side that is still getting

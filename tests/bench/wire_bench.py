@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# ^Load one or two RocketMQ brokers over the remoting protocol, in turn, and compare them.
 """Load one or two RocketMQ brokers over the remoting protocol, in turn, and compare them.
 
   wire_bench.py send  A=127.0.0.1:10911:PID  B=127.0.0.1:20911:PID  [options]
@@ -79,7 +79,7 @@ def pull_frame(
     topic: str, queue: int, offset: int, batch: int, group: str = "wire_bench",
     commits: bool = False,
 ) -> bytes:
-    """A pull.
+    """Return a pull.
 
     :param commits: whether it commits its offset for the group.
     """
@@ -105,7 +105,9 @@ def pull_frame(
 
 
 def decode(buffer: bytearray, offset: int) -> tuple[int, int, dict | None, int, int]:
-    """One frame at `offset`: (end or -1, code, json header or None, body start, body end)."""
+    """Decode one frame at `offset`: (end or -1, code, JSON header or None, body
+    start, body end).
+    """
     if len(buffer) - offset < 8:
         return -1, 0, None, 0, 0
     total, mark = struct.unpack_from(">ii", buffer, offset)
@@ -130,7 +132,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def tls_context() -> ssl.SSLContext:
-    """TLS to whomever: what is measured is not who the broker is."""
+    """Return a TLS context that trusts any broker."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -138,7 +140,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 def received(link: socket.socket) -> bytes:
-    """What can be read now; TLS has a record at a time, and some of it may be read already."""
+    """Return the bytes that can be read now; TLS may have decrypted some already."""
     data = link.recv(262_144)
     while data and isinstance(link, ssl.SSLSocket) and link.pending():
         data += link.recv(link.pending())

@@ -18,7 +18,7 @@ def load(
     servers: Sequence[Server], row: str, what: str, seconds: float, rounds: int, *,
     warms: bool = True, **options: object,
 ) -> None:
-    """One kind of load on each server in turn; medians go to its values.
+    """Run one kind of load on each server in turn; the medians are stored in its values.
 
     :param warms: whether rounds that do not count come first, until all servers are warm.
     """
