@@ -229,5 +229,5 @@ class IndexFile:
         return self._read(self.tail.items_position(number), size).ljust(size, b"\0")
 
     def _read(self, position: int, size: int) -> bytes:
-        """Read the file; no bytes as long as it does not exist."""
+        """Read the file; the result is empty while the file does not exist."""
         return b"" if self._file is None else self._file.read_at(position, size)

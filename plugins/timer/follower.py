@@ -81,7 +81,7 @@ class TimerFollower:
         self._take_version(master)
 
     def _be_newer(self) -> None:
-        """Choose a later version than the lost master: Apache's master counts once a second."""
+        """Make the version newer than that of the lost master, which counts one change a second."""
         values = self._checkpoint.values
         silent_ms = self._broker.steady.now_ms() - self._received_ms
         self._checkpoint.values = replace(

@@ -107,7 +107,7 @@ def _row(state: _State, step: str, result: str) -> Row:
 
 
 def _state(session: Session, address: str) -> _State:
-    """:raises BrokerError: when the broker does not answer."""
+    """Return the state of a broker; :raises BrokerError: when it does not answer."""
     broker = _broker_at(session, address)
     table = KVTable.decode(session.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     # Apache's brokers do not report their role; a slave that stands in for its master is active.

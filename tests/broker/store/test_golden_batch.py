@@ -149,7 +149,7 @@ class GoldenBatchTests(SynchronousTestCase):
         self.assertEqual({name: disk.read_file(f"/{name}") for name in names}, before)
 
     def test_what_is_appended_comes_behind(self) -> None:
-        """Offsets go on where Apache's broker stopped, and the entry has its form."""
+        """Offsets continue after Apache's last one, and the entry has Apache's form."""
         body = self.records()[0].body
         record = inner_batch(TOPIC, [inner for _, inner, _ in decode_batch(body)])
         self.assertEqual(record.message_count, 3)

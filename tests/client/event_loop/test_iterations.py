@@ -35,10 +35,10 @@ class Failure(Exception):
 
 
 class Iteration:
-    """A program that iterates over messages, and leaves after the last.
+    """A program that iterates over messages and leaves its loop after the last one.
 
-    :param leave_after: so many messages; with ``fails`` an error leaves the loop.
-    :param program: its method that is run.
+    :param leave_after: the number of messages after which it leaves; with ``fails`` by an error.
+    :param program: the method of this class that is run.
     """
 
     def __init__(

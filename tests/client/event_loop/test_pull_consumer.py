@@ -63,7 +63,7 @@ class PollTests(SynchronousTestCase):
         self.assertEqual(self.numbers(after.take()), [9])
 
     def test_a_program_that_holds_the_loop_gives_it_a_turn(self) -> None:
-        """The core has not run for a while: the poll waits, though messages are there."""
+        """If the core has not run for a while, a poll waits for a turn although messages exist."""
         self.tasks.now_ms -= 50
         self.assertIsNone(self.begun(self.consumer.poll(3)))
         self.assertEqual(self.numbers(self.run_to_end(self.consumer.poll(3))), [2, 3, 4])

@@ -46,7 +46,7 @@ class ReplicaWaitsTests(SynchronousTestCase):
         self.waits.expire()
 
     def test_no_slave_is_waited_for(self) -> None:
-        """With one replica, which is the master, and in another role."""
+        """This is so if the master alone is enough, and in another role."""
         self.start(1)
         self.send()
         self.start(2, "ASYNC_MASTER")

@@ -108,7 +108,7 @@ class AwaitMasterTests(SendCase):
         self.assertLess(self.box.clock.now_ms - begin_ms, 100)
 
     def test_other_refusals_and_chosen_queues_do_not_wait(self) -> None:
-        """A message that is not valid would not be valid for another master."""
+        """An invalid message would be invalid for another master as well."""
         self.refuse(ResponseCode.MESSAGE_ILLEGAL, "no")
         self.assertRaises(Rejected, self.send)
         self.kill()
