@@ -153,7 +153,7 @@ class RefusedTests(SynchronousTestCase):
         self.refused(0, bytes(bad), "bytes follow its body", 0)
 
     def test_what_queues_can_have_is_taken(self) -> None:
-        """In one part or two; long topics and IPv6 addresses are valid."""
+        """They may arrive in two parts; long topics and IPv6 addresses are valid."""
         for cut in (0, 50):
             self.setUp()
             end = 0
