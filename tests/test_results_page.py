@@ -54,6 +54,12 @@ class ResultsPageTests(TestCase):
         self.assertIn("| 2 |", page)
         self.assertEqual(sections_of(page), {"Sends": new, "Pops": kept})
 
+    def test_a_section_that_was_written_by_hand_stays(self) -> None:
+        """It follows the sections of the listed benchmarks."""
+        by_hand, sends = "## By hand\n\nSome text.\n", "## Sends\n\n| a |\n"
+        page = page_of({"By hand": by_hand, "Sends": sends}, ["Sends"])
+        self.assertEqual(list(sections_of(page)), ["Sends", "By hand"])
+
     def test_a_section_says_how_long_the_warm_up_took(self) -> None:
         """A side that did not get warm is named."""
         self.assertEqual(warm_ups_of(
