@@ -64,12 +64,29 @@ class Admission:
         if self._next_inquiry_ms is None or self._next_inquiry_ms > state.now_ms:
             return
         for peer in settings.peers:
-            if peer not in self._terms:
-                request = VoteRequest(settings.group, settings.member_id, peer, _INQUIRY_TERM,
-                                      settings.member_id)
-                self._calls.add_call(state.ask_peer(peer, request), Call(
-                    peer, state.now_ms, state.now_ms + settings.call_timeout_ms, None))
+            self._ask_once(peer)
         self._next_inquiry_ms = state.now_ms + settings.inquiry_interval_ms
+
+    def note_request(self, sender: str) -> None:
+        """Ask a peer that has sent a request at once, unless it is being asked already.
+
+        The peer may have started after the last inquiry. The members of a new group that start
+        one after the other thus all join before their first election. A member that waited for its
+        next inquiry would find the term of that election, and join only with the leader's entries:
+        if the leader died before, the group had no majority.
+        """
+        if self._next_inquiry_ms is not None and sender in self._state.settings.peers:
+            self._ask_once(sender)
+
+    def _ask_once(self, peer: str) -> None:
+        """Ask a peer, unless it has answered or is being asked."""
+        state, settings = self._state, self._state.settings
+        if peer in self._terms or self._calls.has_call_to(peer):
+            return
+        request = VoteRequest(settings.group, settings.member_id, peer, _INQUIRY_TERM,
+                              settings.member_id)
+        self._calls.add_call(state.ask_peer(peer, request), Call(
+            peer, state.now_ms, state.now_ms + settings.call_timeout_ms, None))
 
     def note_answer(self, number: int, response: Response | None) -> bool:
         """Note the answer to a call (None: it failed) and return whether the call is known."""

@@ -35,6 +35,10 @@ class Calls(Generic[Purpose]):
         """Return whether a call is under way."""
         return number in self._by_number
 
+    def has_call_to(self, peer: str) -> bool:
+        """Return whether a call to this peer is under way."""
+        return any(call.peer == peer for call in self._by_number.values())
+
     def add_call(self, number: int, call: Call[Purpose]) -> None:
         """Remember a call that has just been sent."""
         if not self._by_number or call.deadline_ms < self._earliest_ms:

@@ -285,6 +285,7 @@ class Member:
                                 f"and the term here is {state.term}; refused")
             self._refuse(question, request, ResponseCode.UNEXPECTED_ARGUMENT)
         elif isinstance(request, VoteRequest):
+            self._admission.note_request(request.sender)
             response = decide_vote(state, request)
             if response.result is VoteResult.ACCEPT:
                 self._election.wait_for_winner()

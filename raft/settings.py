@@ -42,7 +42,7 @@ class MemberSettings:
     #: A follower that lacks no entry gets the committed index this often.
     commit_interval_ms: int = 1000
     #: A member that does not know whether it may vote asks its peers this often.
-    inquiry_interval_ms: int = 1000
+    inquiry_interval_ms: int = 250
     #: The largest size of one push, in bytes of bodies. One entry alone may be larger.
     push_bytes_max: int = 256 * 1024
     #: A follower gets no further push while its pushes in flight have this many bytes of bodies.

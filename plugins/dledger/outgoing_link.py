@@ -236,6 +236,10 @@ class OutgoingLink:
             _Factory(self), self.address, CONNECT_MS, encrypted=self._is_encrypted)
         self._attempt.addCallbacks(self._connected, self._not_connected)
 
+    def allow_attempt(self) -> None:
+        """Let the next request try a connection, however short ago the last one failed."""
+        self._retry_ms = 0
+
     def look(self) -> None:
         """Find out whether the process of a member that has lost a connection has ended.
 

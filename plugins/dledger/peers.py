@@ -41,8 +41,9 @@ class Peers:
         self._group = group
         self._interface = settings.text(BIND).strip() or None
         self._is_encrypted = settings.flag(TLS)
-        self._port = PeerPort(broker, group, allowed_hosts(settings, group), answer, find_leader,
-                              self._peer_lost)
+        self._answer = answer
+        self._port = PeerPort(broker, group, allowed_hosts(settings, group), self._peer_asked,
+                              find_leader, self._peer_lost)
         self._links = {
             (member, bulk): OutgoingLink(broker, member, address, is_encrypted=self._is_encrypted,
                                          refused=peer_gone)
@@ -72,6 +73,13 @@ class Peers:
         for link in self._links.values():
             link.stop()
         return self._port.stop()
+
+    def _peer_asked(self, request: Request) -> Deferred[Response]:
+        """Answer a request; its sender runs, so it may be asked at once in turn."""
+        for bulk in (False, True):
+            if (request.sender, bulk) in self._links:
+                self._links[request.sender, bulk].allow_attempt()
+        return self._answer(request)
 
     def _peer_lost(self, member: str) -> None:
         """Find out whether the process of a member that has lost its connection has ended."""

@@ -3,7 +3,7 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.raft.lone import LoneMember, entries_of
-from twistmq.raft.events import Flushed
+from twistmq.raft.events import CallFailed, Flushed
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.messages import (
     PushType,
@@ -25,13 +25,30 @@ class JoiningTests(SynchronousTestCase):
                           VoteResponse(term=term, result=REFUSED))
 
     def test_it_asks_for_the_terms_until_all_have_answered(self) -> None:
-        """The term of its inquiry is one in which no vote is granted."""
+        """No vote is granted in the term of its inquiry."""
         member = LoneMember()
         self.assertEqual([ask.request for ask in member.asks(VoteRequest)],
                          [VoteRequest("g", "b", peer, -1, "b") for peer in "ac"])
         self._tell_terms(member, a=3)
         member.wait(1500)
+        self.assertEqual([ask.peer for ask in member.asks(VoteRequest)], ["a", "c"])
+        member.tell(CallFailed(member.asks(VoteRequest, "c")[-1].call))
+        member.wait(300)
         self.assertEqual([ask.peer for ask in member.asks(VoteRequest)], ["a", "c", "c"])
+
+    def test_it_asks_a_peer_that_starts_at_once(self) -> None:
+        """The peer's own inquiry shows that it can be reached now; one call at a time is enough."""
+        member = LoneMember()
+        first = member.asks(VoteRequest, "c")
+        member.tell(CallFailed(first[-1].call))
+        member.vote(-1, candidate="c")
+        self.assertEqual(len(member.asks(VoteRequest, "c")), 2)
+        member.vote(-1, candidate="c")
+        self.assertEqual(len(member.asks(VoteRequest, "c")), 2)
+        self._tell_terms(member, a=0, c=0)
+        self.assertTrue(member.member.has_joined)
+        member.vote(-1, candidate="c")
+        self.assertEqual(len(member.asks(VoteRequest, "c")), 2)
 
     def test_a_new_group(self) -> None:
         """All members are in the term 0, so there has never been a leader; the term 0 itself is not

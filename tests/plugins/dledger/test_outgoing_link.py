@@ -132,6 +132,17 @@ class OutgoingLinkTests(SynchronousTestCase):
             self.connected()
         self.assertEqual(self.lines(events), [])
 
+    def test_a_member_that_asks_is_asked_at_once(self) -> None:
+        """A member that has just started may be asked before the pause after a refusal is over."""
+        self.network.refusing.add("n1")
+        self.failureResultOf(self.pumped(self.ask()), RemotingError)
+        self.network.refusing.clear()
+        self.failureResultOf(self.pumped(self.ask()), RemotingError)
+        self.there.peers.ask("n0", HeartbeatRequest(GROUP, "n1", "n0", 3, "n1"),
+                             bulk=False).addErrback(lambda _: None)
+        self.network.pump()
+        self.connected()
+
     def refusal(self) -> str:
         return "Connection was refused by other side."
 
