@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ANSWER_SIZE_MAX", "addresses_of_answer", "split_address", "split_addresses"]
+__all__ = ["ANSWER_SIZE_MAX", "CONNECT_ATTEMPT_DELAY_S", "addresses_of_answer", "split_address",
+           "split_addresses"]
 
 #: The maximum size of an address server's response, bytes: about a hundred addresses.
 ANSWER_SIZE_MAX: Final = 8192
+#: The delay between attempts at the addresses of one host name, seconds. It is the shortest that
+#: RFC 8305 permits, because Twisted reports that a connection was refused only after this delay,
+#: also if the host has one address. A broker whose leader died is to notice it at once.
+CONNECT_ATTEMPT_DELAY_S: Final = 0.01
 _PORT_DIGITS: Final = 5
 #: The characters that a host name cannot contain.
 _NO_HOST: Final = frozenset("[]/\\@#?%,; \t\r\n")

@@ -22,7 +22,7 @@ from twistmq.broker.net.protocol import RemotingProtocol
 from twistmq.broker.remoting.channels import ChannelTable
 from twistmq.broker.remoting.dispatcher import Dispatcher
 from twistmq.broker.remoting.messages import Channel
-from twistmq.protocol.addresses import split_address
+from twistmq.protocol.addresses import CONNECT_ATTEMPT_DELAY_S, split_address
 from twistmq.protocol.command import VERSION, RemotingCommand
 from twistmq.protocol.errors import RemotingConnectError, RemotingTimeout
 from twistmq.protocol.header import CommandHeader, ext_fields_of
@@ -145,7 +145,8 @@ class RemotingClient:
             self._failed(Failure(error), address)
             return
         endpoint = HostnameEndpoint(self._reactor, host, port,
-                                    timeout=self._connect_timeout_ms / 1000)
+                                    timeout=self._connect_timeout_ms / 1000,
+                                    attemptDelay=CONNECT_ATTEMPT_DELAY_S)
         attempt: Deferred[Any] = endpoint.connect(self._factory)
         if self._tls is not None:
             attempt.addCallback(self._tls.secure, address)

@@ -22,7 +22,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.net.bound_port import BoundPort
 from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.tls import StreamTls
-from twistmq.protocol.addresses import split_address
+from twistmq.protocol.addresses import CONNECT_ATTEMPT_DELAY_S, split_address
 from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 __all__ = ["StreamPort", "StreamPorts"]
@@ -196,7 +196,8 @@ class StreamPorts:
         self._outgoing = [each for each in self._outgoing if each.protocols or each.is_new]
         self._outgoing.append(connections)
         attempt: Deferred[Any] = HostnameEndpoint(
-               self._reactor, host, port, timeout=timeout_ms / 1000).connect(outer)
+               self._reactor, host, port, timeout=timeout_ms / 1000,
+               attemptDelay=CONNECT_ATTEMPT_DELAY_S).connect(outer)
         if encrypted:
             attempt.addCallback(self._shake_hands, timeout_ms)
         self._connecting[attempt] = None

@@ -15,6 +15,7 @@ from zope.interface import implementer
 
 from twistmq.client.event_loop.driver import Driver
 from twistmq.client.shell.tls import TlsPipe
+from twistmq.protocol.addresses import CONNECT_ATTEMPT_DELAY_S
 
 __all__ = ["ConnectionAttempt"]
 
@@ -40,7 +41,8 @@ class ConnectionAttempt:
         self._stream: Stream | None = None
         self._host = host_port[0]
         self._tls = tls
-        self._endpoint = HostnameEndpoint(reactor, *host_port)
+        self._endpoint = HostnameEndpoint(reactor, *host_port,
+                                          attemptDelay=CONNECT_ATTEMPT_DELAY_S)
         self._connecting: Deferred[Any] | None = None
 
     def begin(self) -> None:

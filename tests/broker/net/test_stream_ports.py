@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
+from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -23,6 +25,7 @@ from twistmq.broker.net.limits import ConnectionCount
 from twistmq.broker.net.stream_ports import StreamPort, StreamPorts
 from twistmq.broker.net.tls import PortSecurity, StreamTls
 from twistmq.broker.testing.in_process_broker import ReactorThread
+from twistmq.protocol.addresses import CONNECT_ATTEMPT_DELAY_S
 from twistmq.protocol.errors import RemotingConnectError, RemotingError
 
 
@@ -32,6 +35,29 @@ class _Echo(Protocol):
     def dataReceived(self, data: bytes) -> None:
         assert self.transport is not None
         self.transport.write(data)
+
+
+class _RefusingReactor(MemoryReactorClock):
+    """Refuses each connection at once."""
+
+    def connectTCP(self, host: str, port: int, factory: Any, *arguments: Any) -> Any:
+        connector = super().connectTCP(host, port, factory, *arguments)
+        factory.clientConnectionFailed(connector, Failure(ConnectionRefusedError()))
+        return connector
+
+
+class RefusalTests(SynchronousTestCase):
+    """A connection that the other host refuses."""
+
+    def test_it_is_reported_at_once(self) -> None:
+        """Twisted's usual delay between attempts, 0.3 s, would delay each fail-over."""
+        reactor = _RefusingReactor()
+        settings = Settings.load(broker_rows(), None, {})
+        tls = StreamTls(reactor, settings, PortSecurity(reactor, settings, now_ms, maybeDeferred))
+        streams = StreamPorts(reactor, "127.0.0.1", ConnectionCount(lambda: 10), tls)
+        attempt = streams.connect(Factory.forProtocol(_Echo), "127.0.0.1:9", 3000)
+        reactor.advance(CONNECT_ATTEMPT_DELAY_S)
+        self.failureResultOf(attempt, RemotingConnectError)
 
 
 class _Hearing(Protocol):
