@@ -22,6 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import twistmq
 from tests.protocol.test_plain_record import record as record_bytes
 from twistmq.broker.api import store as store_api
+from twistmq.broker.api.admin_commands import RegisteredBroker
 from twistmq.broker.api.ledger import HardState, StoredEntry
 from twistmq.broker.remoting.messages import Reply
 from twistmq.client.base import codecs
@@ -129,6 +130,8 @@ VALUES: dict[str, Callable[[], object]] = {
     "twistmq.protocol.record.StoredMessage": lambda: decode_record(RECORD, 0),
     "twistmq.protocol.signature.Credentials": lambda: import_module(
         "twistmq.protocol.signature").Credentials("access", "secret", "token"),
+    "twistmq.tools.admin.session.Broker": lambda: RegisteredBroker(
+        "DefaultCluster", "a", 0, "127.0.0.1:10911"),
     "twistmq.client.base.codecs.Serialiser": lambda: codecs.json_of(dict),
     "twistmq.client.core.consumer.subscriptions.Sql": lambda: sql("a = 1"),
     "twistmq.client.base.received_message.DamagedMessage": lambda: DamagedMessage(

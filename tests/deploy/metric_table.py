@@ -65,10 +65,14 @@ def _of_pair() -> list[MetricFamily]:
 
 
 def _of_group() -> list[MetricFamily]:
+    progress = SimpleNamespace(peer="n1", lag=0, is_reachable=True)
     node: Any = SimpleNamespace(leads=0, member=SimpleNamespace(
-        role=None, leader="", term=0, committed_index=0))
+        role=None, leader="", term=0, committed_index=0, has_joined=True,
+        list_progress=lambda: [progress]))
+    roles: Any = SimpleNamespace(elections=0)
     stage: Any = SimpleNamespace(count=0, waits=0, timeouts=0)
-    return families_of_group(node, stage, 0)
+    log: Any = SimpleNamespace(begin_index=0, end_index=0)
+    return families_of_group(node, roles, stage, log)
 
 
 def _of_supervisor() -> list[MetricFamily]:

@@ -190,7 +190,7 @@ class PrintingTests(SynchronousTestCase):
         hooks = SimpleNamespace(collect_commands=lambda: [hello, up, late], notices=[])
         self.patch(services, "load_hooks", lambda settings: hooks)
         self.assertEqual(call("hello"), (0, "hello\n", ""))
-        self.assertIn("Says hello.", call("--help")[1])
+        self.assertIn("Print a greeting.", call("--help")[1])
         self.assertIn("--broker-port", call("up", "--help")[1])
 
     def test_a_plugin_that_is_left_out_is_named_once_beside_the_commands_of_others(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from twisted.logger import LogEvent, capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.acl.access_table import Action, Kind, Wanted
+from twistmq.acl.access_table import Action, Kind, RequestedAccess
 from twistmq.acl.decide import NO_POLICY, Denial
 from twistmq.acl.denials import Denials
 from twistmq.acl.policies import Entry
@@ -45,11 +45,11 @@ class DenialTests(SynchronousTestCase):
         with capturedLogs() as events:
             for _ in range(3):
                 denials.not_allowed(0, "alice", 310, HOST, Denial(
-                    Wanted(Kind.TOPIC, "T", pub), NO_POLICY))
+                    RequestedAccess(Kind.TOPIC, "T", pub), NO_POLICY))
             denials.not_allowed(60_000, "alice", 310, HOST, Denial(
-                Wanted(Kind.TOPIC, "T", pub), NO_POLICY))
+                RequestedAccess(Kind.TOPIC, "T", pub), NO_POLICY))
             denials.not_allowed(0, "alice", 11, HOST, Denial(
-                Wanted(Kind.GROUP, "G", (Action.SUB, Action.GET)), "the decision is deny.",
+                RequestedAccess(Kind.GROUP, "G", (Action.SUB, Action.GET)), "the decision is deny.",
                 Entry("Group:*", ("Sub",), ("10.0.0.0/8",), False)))
             denials.not_authenticated(0, "", 34, HOST, "username cannot be null.")
             denials.not_authenticated(0, "bob", 34, HOST, "User:bob is not found.")
