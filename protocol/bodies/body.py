@@ -32,6 +32,10 @@ DIALECT_SIZE_MAX: Final = 256 * 1024
 ODD_SIZE_MAX: Final = 32 * 1024
 #: The number of characters of a key that an error displays.
 _SHOWN_MAX: Final = 100
+#: What reading a body that does not fit its class raises. The oldest releases of msgspec that can be
+#: used raise SystemError for an integer beyond the range of a float.
+_FAULTS: Final = (
+    json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError, SystemError)
 
 
 class ConsumeType(StrEnum):
@@ -157,7 +161,7 @@ class Body(msgspec.Struct, rename="camel", gc=False):
                         value[field.encode_name] = _whole_rows(
                             rows, row_types, field.encode_name, faults)
             return msgspec.convert(value, cls, strict=False), faults
-        except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
+        except _FAULTS as error:
             raise WireError(f"body of {cls.__name__}: {error}") from None
 
     @classmethod
@@ -179,7 +183,7 @@ class Body(msgspec.Struct, rename="camel", gc=False):
             value = _read(data, odd_size_max)
             check(value)
             return msgspec.convert(_given(value), cls, strict=False)
-        except (json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError) as error:
+        except _FAULTS as error:
             raise WireError(f"body of {cls.__name__}: {error}") from None
 
 
