@@ -211,7 +211,9 @@ class Machine:
             for life, event in waiting:
                 if life == self.life:
                     self.handle(event)
-            self._schedule_tick()
+            # One of these events may have ended the process in the middle of a write.
+            if self.member is not None:
+                self._schedule_tick()
 
     def set_rate(self, rate: float) -> None:
         """Let the clock of the machine run faster or slower."""
