@@ -9,6 +9,7 @@ from typing import Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.client.scripted_server import ScriptedServer, answer
+from tests.draw import drawn
 from twistmq.console.broker_pages import brokers_page, overview_page
 from twistmq.console.dead_letter_pages import dead_letters_page
 from twistmq.console.group_pages import group_page, groups_page
@@ -122,13 +123,13 @@ class StrangeAnswersTests(SynchronousTestCase):
         """A page names the broker or shows what can be shown; it never fails."""
         for body in BODIES:
             readers = READERS_OF.get(body[2:].partition('"')[0], READERS)
-            for value in VALUES:
+            for value in drawn(VALUES):
                 self.check(body.replace("%s", value).replace("%%", "%").encode(), readers)
 
     def test_a_name_server_that_answers_nonsense(self) -> None:
         """No broker and no address has to be as a name server says."""
         for body in NAME_SERVER_BODIES:
-            for value in (*VALUES, *ADDRESSES):
+            for value in drawn((*VALUES, *ADDRESSES)):
                 self.name_server_body = body.replace("%s", value).encode()
                 self.check(self.name_server_body)
 
