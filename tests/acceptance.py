@@ -16,7 +16,7 @@ __all__ = ["Row", "faults", "rows"]
 TESTS = Path(__file__).resolve().parent
 _ROW = re.compile(r"^\| (\d+) [^|]+\| (shown|part|open) \| ([^|]*)\| ([^|]*)\|$")
 #: Speed is not tested: a benchmark shows it.
-_BENCH = re.compile(r"`(bench/\w+\.py)`")
+_BENCH = re.compile(r"`(bench/\w+(?:\.py)?)`")
 
 
 class Row(NamedTuple):

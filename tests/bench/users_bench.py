@@ -21,7 +21,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 
-from twistmq.acl.access_table import Action, Kind, Wanted
+from twistmq.acl.access_table import Action, Kind, RequestedAccess
 from twistmq.acl.auth_table import AuthTable, PolicyTable, UserTable
 from twistmq.acl.policies import entries_of
 from twistmq.broker.store.config_file import ConfigFile
@@ -106,15 +106,15 @@ def figures(
         tracemalloc.stop()
         yield "memory, MB", "30", memory / 1e6
 
-    def decide(wanted: list[Wanted]) -> Callable[[int], None]:
+    def decide(wanted: list[RequestedAccess]) -> Callable[[int], None]:
         def call(number: int) -> None:
             subject = table.subject_of(f"user-{number}")
             if subject is None or subject.denial_of(wanted[number], address_of(number)):
                 raise SystemExit("a decision is wrong")
         return call
 
-    topics = [Wanted(Kind.TOPIC, f"orders-{number}", PUB) for number in range(users)]
-    prefixed = [Wanted(Kind.TOPIC, f"pay-{number}-x", PUB) for number in range(users)]
+    topics = [RequestedAccess(Kind.TOPIC, f"orders-{number}", PUB) for number in range(users)]
+    prefixed = [RequestedAccess(Kind.TOPIC, f"pay-{number}-x", PUB) for number in range(users)]
     for text, wanted in (("by name", topics), ("by prefix", prefixed)):
         call = decide(wanted)
         yield (f"first decision, {text}, us", "20",
