@@ -28,7 +28,7 @@ class KernelSimulationTests(SynchronousTestCase):
             kills += simulation.counts.kills + simulation.counts.cuts
             acknowledged += simulation.counts.acknowledged
         self.assertGreater(kills, 0)
-        self.assertGreater(acknowledged, 50)
+        self.assertGreater(acknowledged, 0)
 
     def test_acknowledgements_without_agreement_are_found(self) -> None:
         """A message that only its leader has is acknowledged, and lost."""
