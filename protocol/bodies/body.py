@@ -32,8 +32,8 @@ DIALECT_SIZE_MAX: Final = 256 * 1024
 ODD_SIZE_MAX: Final = 32 * 1024
 #: The number of characters of a key that an error displays.
 _SHOWN_MAX: Final = 100
-#: What reading a body that does not fit its class raises. The oldest releases of msgspec that can be
-#: used raise SystemError for an integer beyond the range of a float.
+#: What reading a body that does not fit its class raises. The oldest release of msgspec that can be
+#: used raises SystemError for an integer beyond the range of a float.
 _FAULTS: Final = (
     json_dialect.JsonDialectError, msgspec.MsgspecError, RecursionError, SystemError)
 
