@@ -15,16 +15,14 @@ a planted bug was not found; after five seeds at once.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import time
 from functools import partial
 
-from tests.long.seeds import run_seeds
+from tests.long.seeds import broken_by, print_replay, run_seeds, seeds_parser
 from tests.raft.simulation.java_machine import MixedSimulation
 from tests.raft.simulation.planted import PLANTED, find_bug
 from tests.raft.simulation.simulation import Simulation
-from tests.raft.simulation.world import InvariantBroken
 
 __all__ = ["main", "replay", "run", "run_seed"]
 
@@ -53,11 +51,8 @@ def run_seed(members: int, java: int, seed: int) -> tuple[str | None, dict[str, 
     :param java: how many of three members are Apache's.
     """
     simulation = make_simulation(seed, members, java)
-    text = None
-    try:
-        simulation.run()
-    except InvariantBroken as broken:
-        text = f"seed {seed}, {len(simulation.machines)} members: {broken}"
+    broken = broken_by(simulation)
+    text = None if broken is None else f"seed {seed}, {len(simulation.machines)} members: {broken}"
     counts = simulation.ghosts.counts
     happened = {
         "elections": counts["elections"], "acknowledged sends": counts["acknowledged"],
@@ -78,14 +73,8 @@ def replay(seed: int, members: int, java: int) -> int:
     """Run one seed and print all of its steps; :returns: 1 if it found something."""
     simulation = make_simulation(seed, members, java)
     simulation.world.steps = []
-    failure = None
-    try:
-        simulation.run()
-    except InvariantBroken as broken:
-        failure = broken
-    print("\n".join(simulation.world.steps))
-    print(f"seed {seed}: {failure or 'nothing is wrong'}")
-    return int(failure is not None)
+    broken = broken_by(simulation)
+    return print_replay(seed, simulation.world.steps, broken)
 
 
 def find_planted(names: list[str], first: int) -> int:
@@ -105,14 +94,9 @@ def find_planted(names: list[str], first: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20_000)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--seed", type=int)
+    parser = seeds_parser(__doc__, 20_000)
     parser.add_argument("--members", type=int, default=0, choices=(0, 3, 5))
     parser.add_argument("--java", type=int, default=0, choices=(0, 1, 2))
-    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--planted", nargs="*")
     args = parser.parse_args()
     if args.planted is not None:

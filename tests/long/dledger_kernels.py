@@ -10,13 +10,11 @@ status 1 when a seed found something; after five seeds at once.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 
-from tests.long.seeds import run_seeds
+from tests.long.seeds import broken_by, print_replay, run_seeds, seeds_parser
 from tests.long.simulation import discard_logs
 from tests.plugins.dledger.kernel_simulation import KernelSimulation
-from tests.raft.simulation.world import InvariantBroken
 
 __all__ = ["main", "run_seed"]
 
@@ -27,11 +25,8 @@ PART = 50
 def run_seed(seed: int) -> tuple[str | None, dict[str, int]]:
     """Run a seed; :returns: the text of what it found, and what happened in it."""
     simulation = KernelSimulation(seed)
-    text = None
-    try:
-        simulation.run()
-    except InvariantBroken as broken:
-        text = f"seed {seed}: {broken}"
+    broken = broken_by(simulation)
+    text = None if broken is None else f"seed {seed}: {broken}"
     counts = simulation.counts
     return text, {
         "masters": counts.elections, "acknowledged sends": counts.acknowledged,
@@ -42,24 +37,12 @@ def replay(seed: int) -> int:
     """Run one seed and print its faults; :returns: 1 if it found something."""
     discard_logs()
     simulation = KernelSimulation(seed)
-    failure = None
-    try:
-        simulation.run()
-    except InvariantBroken as broken:
-        failure = broken
-    print("\n".join(simulation.steps))
-    print(f"seed {seed}: {failure or 'nothing is wrong'}")
-    return int(failure is not None)
+    broken = broken_by(simulation)
+    return print_replay(seed, simulation.steps, broken)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--processes", type=int, default=1)
-    args = parser.parse_args()
+    args = seeds_parser(__doc__, 200).parse_args()
     if args.seed is not None:
         return replay(args.seed)
     seeds = range(args.first, args.first + args.seeds)

@@ -10,12 +10,10 @@ with status 1 when a seed found something; after five seeds at once.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 
-from tests.long.seeds import run_seeds
+from tests.long.seeds import broken_by, print_replay, run_seeds, seeds_parser
 from tests.plugins.dledger.store_simulation import StoreSimulation
-from tests.raft.simulation.world import InvariantBroken
 
 __all__ = ["main", "run_seed"]
 
@@ -26,11 +24,8 @@ PART = 200
 def run_seed(seed: int) -> tuple[str | None, dict[str, int]]:
     """Run a seed; :returns: the text of what it found, and what happened in it."""
     simulation = StoreSimulation(seed)
-    text = None
-    try:
-        simulation.run()
-    except InvariantBroken as broken:
-        text = f"seed {seed}: {broken}"
+    broken = broken_by(simulation)
+    text = None if broken is None else f"seed {seed}: {broken}"
     counts = simulation.ghosts.counts
     return text, {
         "elections": counts["elections"], "acknowledged sends": counts["acknowledged"],
@@ -42,24 +37,12 @@ def replay(seed: int) -> int:
     """Run one seed and print all of its steps; :returns: 1 if it found something."""
     simulation = StoreSimulation(seed)
     simulation.world.steps = []
-    failure = None
-    try:
-        simulation.run()
-    except InvariantBroken as broken:
-        failure = broken
-    print("\n".join(simulation.world.steps))
-    print(f"seed {seed}: {failure or 'nothing is wrong'}")
-    return int(failure is not None)
+    broken = broken_by(simulation)
+    return print_replay(seed, simulation.world.steps, broken)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1000)
-    parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--processes", type=int, default=1)
-    args = parser.parse_args()
+    args = seeds_parser(__doc__, 1000).parse_args()
     if args.seed is not None:
         return replay(args.seed)
     seeds = range(args.first, args.first + args.seeds)

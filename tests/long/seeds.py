@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from tests.long.simulation import discard_logs
+from tests.raft.simulation.world import InvariantBroken
 
-__all__ = ["Result", "run_seeds", "timed"]
+__all__ = ["Result", "Simulated", "broken_by", "print_replay", "run_seeds", "seeds_parser", "timed"]
 
 #: Failing seeds that are printed.
 FAILURES_MAX: Final = 5
@@ -21,6 +23,40 @@ CHUNK: Final = 50
 #: The text of what a seed found or None, what happened in it, and its processor time in seconds.
 Result = tuple[str | None, Mapping[str, int], float]
 RunSeed = Callable[[int], tuple[str | None, Mapping[str, int]]]
+
+
+class Simulated(Protocol):
+    """The simulation of one seed."""
+
+    def run(self) -> None:
+        """Run to the end; :raises InvariantBroken: when a rule is broken."""
+
+
+def seeds_parser(description: str | None, count: int) -> argparse.ArgumentParser:
+    """Return a parser with the options that choose seeds; ``count`` seeds run by default."""
+    parser = argparse.ArgumentParser(description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=count)
+    parser.add_argument("--from", type=int, default=0, dest="first")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--processes", type=int, default=1)
+    return parser
+
+
+def broken_by(simulation: Simulated) -> InvariantBroken | None:
+    """Run a simulation, and return what broke a rule; None if nothing did."""
+    try:
+        simulation.run()
+    except InvariantBroken as broken:
+        return broken
+    return None
+
+
+def print_replay(seed: int, steps: list[str], broken: InvariantBroken | None) -> int:
+    """Print the steps of one seed and its result; :returns: 1 if a rule was broken."""
+    print("\n".join(steps))
+    print(f"seed {seed}: {broken or 'nothing is wrong'}")
+    return int(broken is not None)
 
 
 def timed(run_seed: RunSeed, seed: int) -> Result:
