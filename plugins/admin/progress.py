@@ -249,7 +249,7 @@ class _TopicQueues:
         """Return the object of the topic in the reply."""
         tps = self._broker.stats.group_get_tps(
             self._group, self._topic, self._broker.steady.now_ms())
-        rows = (",".join(self._rows).encode(),)
+        rows = ",".join(self._rows).encode()
         if not tps:
-            return b"%b%b}}" % (_IDLE_HEAD, rows[0])
-        return encode_with_rows(ConsumeStats(consume_tps=tps), b'"offsetTable":{}', rows)
+            return b"%b%b}}" % (_IDLE_HEAD, rows)
+        return encode_with_rows(ConsumeStats(consume_tps=tps), b'"offsetTable":{}', (rows,))
