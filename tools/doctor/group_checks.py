@@ -12,18 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from twistmq.broker.config.inner_credentials import inner_credentials
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.errors import SettingsError
 from twistmq.client.blocking.connection import Connection
-from twistmq.protocol.bodies import ClusterInfo, KVTable
 from twistmq.protocol.bodies.dledger import ANSWER_CODE, MetadataRequest, MetadataResponse
-from twistmq.protocol.codes import DLedgerRequestCode, RequestCode, ResponseCode
+from twistmq.protocol.codes import DLedgerRequestCode
 from twistmq.protocol.decimal_text import whole_number
 from twistmq.protocol.errors import BrokerError
 from twistmq.tools.doctor.findings import Finding, broken, fine, warning
-from twistmq.tools.doctor.pair_checks import broker_settings_at
-from twistmq.tools.doctor.tls_checks import client_context, encrypting_context
+from twistmq.tools.doctor.server_queries import (
+    broker_settings_at,
+    registered_addresses,
+    runtime_table_at,
+)
+from twistmq.tools.doctor.tls_checks import encrypting_context
 
 __all__ = ["group_findings"]
 
@@ -192,14 +194,14 @@ def _has_ledger(settings: Settings, own: str) -> bool:
 def _of_brokers(settings: Settings, own: str) -> Iterator[Finding]:
     """Compare the settings of the brokers of this name that name servers know."""
     try:
-        addresses = _registered(settings)
+        addresses = next(registered_addresses(settings), {}).values()
     except (BrokerError, SettingsError, OSError):
         return  # The check of the name servers reports it.
     same = 0
     for address in addresses:
         try:
             theirs = broker_settings_at(address, settings)
-            table = _runtime_table(address, settings)
+            table = runtime_table_at(address, settings) or {}
         except (BrokerError, SettingsError, ValueError, OSError) as error:
             yield warning(_CHECK, f"the broker at {address}, of the same name, cannot be asked: "
                                   f"{error}", "start it, or wait until name servers forget it")
@@ -257,32 +259,3 @@ def _progress(member: str, table: Mapping[str, str]) -> Iterator[Finding]:
             yield warning(_CHECK, f"{other} lacks {lag:,} entries of the leader {member}",
                           "wait, or find out why it is slow; until then the group survives fewer "
                           "losses")
-
-
-def _registered(settings: Settings) -> list[str]:
-    """Return the addresses of the brokers of this name.
-
-    :raises BrokerError, SettingsError, OSError: when no name server answers.
-    """
-    failure: Exception | None = None
-    for name_server in settings.addresses("namesrvAddr"):
-        try:
-            with Connection(name_server, _TIMEOUT_SECONDS,
-                            tls=client_context(settings)) as connection:
-                reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-            data = ClusterInfo.decode(reply.body).broker_addr_table.get(
-                settings.text("brokerName"))
-            return [] if data is None else list(data.broker_addrs.values())
-        except (BrokerError, OSError) as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    return []
-
-
-def _runtime_table(address: str, settings: Settings) -> Mapping[str, str]:
-    """:raises BrokerError, SettingsError, OSError: when the broker does not answer."""
-    with Connection(address, _TIMEOUT_SECONDS, credentials=inner_credentials(settings),
-                    tls=client_context(settings)) as connection:
-        reply = connection.request(RequestCode.GET_BROKER_RUNTIME_INFO)
-    return {} if reply.code != ResponseCode.SUCCESS else KVTable.decode_reply(reply.body).table

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from twistmq.broker.config.inner_credentials import inner_credentials
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.errors import SettingsError
-from twistmq.client.blocking.connection import Connection
-from twistmq.protocol.bodies import KVTable
-from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import BrokerError
 from twistmq.tools.doctor.findings import Finding, broken, fine
-from twistmq.tools.doctor.tls_checks import client_context
+from twistmq.tools.doctor.server_queries import runtime_table_at
 
 __all__ = ["health_findings"]
 
-_TIMEOUT_SECONDS: Final = 3.0
 _CHECK: Final = "health"
 
 
@@ -27,14 +22,10 @@ def health_findings(settings: Settings) -> Iterator[Finding]:
     port, interface = settings.int("listenPort"), settings.text("bindAddress")
     host = "127.0.0.1" if interface in WILDCARDS else interface
     try:
-        with Connection(f"{host}:{port}", _TIMEOUT_SECONDS,
-                        credentials=inner_credentials(settings),
-                        tls=client_context(settings)) as connection:
-            reply = connection.request(RequestCode.GET_BROKER_RUNTIME_INFO)
-        if reply.code != ResponseCode.SUCCESS:
-            return
-        table = KVTable.decode_reply(reply.body).table
+        table = runtime_table_at(f"{host}:{port}", settings)
     except (BrokerError, SettingsError, ValueError, OSError):
+        return
+    if table is None:
         return
     faults = [(name.partition(".")[2], text) for name, text in sorted(table.items())
               if name.startswith("fault.")]

@@ -9,21 +9,16 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from twistmq.broker.config.inner_credentials import inner_credentials
-from twistmq.broker.config.properties_file import decode_properties, parse_properties
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.edge.boot import WILDCARDS
 from twistmq.broker.errors import SettingsError
-from twistmq.client.blocking.connection import Connection
-from twistmq.protocol.bodies import ClusterInfo
-from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.decimal_text import PORT_MAX, whole_number
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.tools.doctor.findings import Finding, broken, fine, warning
-from twistmq.tools.doctor.tls_checks import client_context
+from twistmq.tools.doctor.server_queries import broker_settings_at, registered_addresses
 
-__all__ = ["broker_settings_at", "pair_findings"]
+__all__ = ["pair_findings"]
 
 _TIMEOUT_SECONDS: Final = 3.0
 _CHECK: Final = "replication"
@@ -109,33 +104,7 @@ def _ha_port(theirs: Mapping[str, str], address: str) -> str:
 def _known_master(settings: Settings) -> str:
     """Return the address of the master that name servers know; empty if they know none.
 
-    :raises BrokerError, OSError: when no name server answers.
+    :raises BrokerError, OSError: when a name server does not answer, and no other one knows it.
     """
-    failure: Exception | None = None
-    for address in settings.addresses("namesrvAddr"):
-        try:
-            with Connection(address, _TIMEOUT_SECONDS, tls=client_context(settings)) as connection:
-                reply = connection.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-            data = ClusterInfo.decode(reply.body).broker_addr_table.get(
-                settings.text("brokerName"))
-            if data is not None and MASTER_ID in data.broker_addrs:
-                return data.broker_addrs[MASTER_ID]
-        except (BrokerError, OSError) as error:
-            failure = error
-    if failure is not None:
-        raise failure
-    return ""
-
-
-def broker_settings_at(address: str, settings: Settings) -> dict[str, str]:
-    """Return the settings of a running broker.
-
-    :raises BrokerError, OSError: when the broker does not return them.
-    """
-    with Connection(address, _TIMEOUT_SECONDS, credentials=inner_credentials(settings),
-                    tls=client_context(settings)) as connection:
-        reply = connection.request(RequestCode.GET_BROKER_CONFIG)
-    if reply.code != ResponseCode.SUCCESS:
-        raise BrokerError(f"{address} does not return its settings: {reply.remark or reply.code}")
-    return {entry.key: entry.value
-            for entry in parse_properties(decode_properties(reply.body)[0], address)}
+    return next((addresses[MASTER_ID] for addresses in registered_addresses(settings)
+                 if MASTER_ID in addresses), "")
