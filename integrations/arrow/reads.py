@@ -40,6 +40,9 @@ from twistmq.integrations.tables.trace_read import events_of, message_options
 __all__ = ["read_messages", "read_store", "read_traces"]
 
 _TOPIC_OPTIONS: Final = tuple(name for option in OPTIONS for name in (option.name, *option.aliases))
+#: The approximate size of a record batch. With the 8 MiB that tasks of Spark have, a process that
+#: also runs DuckDB needs more than 300 MB.
+_BATCH_BYTES: Final = 3 << 20
 _STORE_OPTIONS: Final = tuple(name for row in STORE_OPTIONS for name in (row.name, *row.aliases))
 
 
@@ -66,7 +69,7 @@ def read_messages(name_servers: str = "", topic: str | Sequence[str] | None = No
     if checked.flag("traceView"):
         raise OptionError("option traceView: it has no meaning here, read_traces reads events")
     columns = selected_columns(given)
-    topics = TopicRead(checked, tuple(columns))
+    topics = TopicRead(checked, tuple(columns), _BATCH_BYTES)
     return _reader(columns, _topic_batches(topics, topics.queue_parts()))
 
 
@@ -115,7 +118,7 @@ def read_traces(name_servers: str = "", *, path: str | os.PathLike[str] | None =
     if path is not None:
         store = StoreRead(replace(StoreOptions.read(message_texts), columns=MESSAGE_COLUMNS))
         return _reader(columns, events_of(_store_batches(store, store.pieces()), columns))
-    topics = TopicRead(Options(message_texts, BATCH_READ), MESSAGE_COLUMNS)
+    topics = TopicRead(Options(message_texts, BATCH_READ), MESSAGE_COLUMNS, _BATCH_BYTES)
     return _reader(columns, events_of(_topic_batches(topics, topics.queue_parts()), columns))
 
 

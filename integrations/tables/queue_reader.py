@@ -71,12 +71,13 @@ from twistmq.protocol.record import (
 )
 from twistmq.protocol.topic_names import subscription_tags
 
-__all__ = ["Last", "QueueReader", "ReadFailed", "ReadPlan", "read_range", "wanted_tags"]
+__all__ = ["BATCH_BYTES", "Last", "QueueReader", "ReadFailed", "ReadPlan", "read_range",
+           "wanted_tags"]
 
-#: The approximate rows and bytes of a record batch. With larger batches, a process that also runs
-#: DuckDB needs more than 300 MB, and they do not fit the CPU cache.
+#: The approximate rows of a record batch, and its bytes unless a plan has another number. Larger
+#: batches do not fit the CPU cache.
 BATCH_ROWS: Final = 8192
-BATCH_BYTES: Final = 3 << 20
+BATCH_BYTES: Final = 8 << 20
 #: The largest number of pulls in flight.
 PULLS_MAX: Final = 32
 #: The number of messages that the first pulls request, which is the default limit of brokers.
@@ -125,6 +126,8 @@ class ReadPlan:
     #: The names of brokers that a new query waits for, and of brokers that were removed for good.
     brokers: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    #: The approximate bytes of a record batch.
+    batch_bytes: int = BATCH_BYTES
 
 
 def _message_count(record: StoredMessage) -> int:
@@ -252,7 +255,8 @@ class _Rows:
             return
         self._reader.check_whole(offset, result, starts)
         self._pending.append((offset, result))
-        if builder.record_count >= BATCH_ROWS or builder.byte_count >= BATCH_BYTES:
+        if (builder.record_count >= BATCH_ROWS
+                or builder.byte_count >= self._plan.batch_bytes):
             yield from self.flush()
 
     def flush(self) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from twistmq.integrations.tables.columns import Column, select_columns
 from twistmq.integrations.tables.connection import client_settings
 from twistmq.integrations.tables.offsets import queue_name
 from twistmq.integrations.tables.options import STREAM_READ, OptionError, Options, option_text
-from twistmq.integrations.tables.queue_reader import ReadPlan, read_range
+from twistmq.integrations.tables.queue_reader import BATCH_BYTES, ReadPlan, read_range
 from twistmq.integrations.tables.ranges import QueueRange, split
 from twistmq.integrations.tables.read_planner import brokers_of, check_brokers, planned
 from twistmq.integrations.tables.subscription import Subscription
@@ -60,7 +60,9 @@ def selected_columns(given: Mapping[str, str]) -> list[Column]:
         damaged=option_text(given, "damaged"))
 
 
-def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
+def read_plan(
+    options: Options, columns: tuple[Column, ...], batch_bytes: int = BATCH_BYTES
+) -> ReadPlan:
     """Make the plan for the tasks; :raises OptionError: when options contradict each other."""
     group = options.text("group") or options.text("groupIdPrefix")
     if len(group) > _GROUP_LENGTH_MAX:
@@ -76,7 +78,8 @@ def read_plan(options: Options, columns: tuple[Column, ...]) -> ReadPlan:
         options.flag("failOnDataLoss"), options.text("damaged").lower() or (
             "fail" if options.flag("failOnDataLoss") else "skip"),
         _names(options.text("brokers")),
-        _names(options.text("removedBrokers")) if options.where == STREAM_READ else ())
+        _names(options.text("removedBrokers")) if options.where == STREAM_READ else (),
+        batch_bytes)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -103,13 +106,16 @@ class TopicRead:
     """Reads the messages between two offsets of each queue.
 
     :param options: the options of a batch.
+    :param batch_bytes: the approximate size of a record batch.
     :raises OptionError: when options contradict each other.
     """
 
-    def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
+    def __init__(
+        self, options: Options, columns: tuple[Column, ...], batch_bytes: int = BATCH_BYTES
+    ) -> None:
         self._options = options
         self._subscription = Subscription(options)
-        self._plan = read_plan(options, columns)
+        self._plan = read_plan(options, columns, batch_bytes)
         #: The brokers of each topic, according to the route from which the plan was made.
         self._brokers: dict[str, set[str]] = {}
 

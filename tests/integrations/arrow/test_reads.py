@@ -31,6 +31,7 @@ from twistmq.integrations.arrow import (
     read_messages,
     read_store,
     read_traces,
+    reads,
 )
 from twistmq.integrations.tables import queue_reader
 from twistmq.integrations.tables.columns import COLUMNS, TRACE_COLUMNS, arrow_schema
@@ -137,6 +138,20 @@ class MessageTests(ReadCase):
             options = {"name_servers": self.name_servers, "topic": "orders", **given}
             error = self.assertRaises(kind, read_messages, **options)
             self.assertIn(text, str(error))
+
+
+class SizeTests(ReadCase):
+    """The sizes of record batches."""
+
+    def test_batches_have_the_size_of_arrow(self) -> None:
+        """They are smaller than those of Spark, so that DuckDB has memory beside them."""
+        self.box.fill("orders", [300])
+        self.assertLess(reads._BATCH_BYTES, queue_reader.BATCH_BYTES)
+        whole = list(read_messages(self.name_servers, "orders", **SOON))
+        self.patch(reads, "_BATCH_BYTES", 1000)
+        cut = list(read_messages(self.name_servers, "orders", pull_batch_size=32, **SOON))
+        self.assertEqual((len(whole), sum(batch.num_rows for batch in cut)), (1, 300))
+        self.assertGreater(len(cut), 5)
 
 
 class StreamTests(ReadCase):
