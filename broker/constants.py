@@ -409,7 +409,7 @@ CLOCK_STEP_MAX_MS: Final = 1_000
 # --- clients
 
 #: Characters of the expression of a subscription, in any language: 20,000 of the shortest tags.
-#: Apache has no limit, but expressions are written by hand and need not be longer.
+#: Apache has no limit, but people write expressions and do not need longer ones.
 EXPRESSION_LENGTH_MAX: Final = 64 * 1024
 #: Characters of a client id: all clients make it of the host, the process and a few words.
 CLIENT_ID_LENGTH_MAX: Final = 1024

@@ -115,8 +115,8 @@ class StreamEnds:
 
         A message that has expired has no mark. But if a queue became shorter after its end was
         asked for, or its topic is gone, then the end belongs to other messages than the queue has
-        now: without a mark, nobody would notice this later. The caller has to ask again for the
-        ends, and must therefore call this method by :meth:`wait_for_servers` together with them.
+        now: without a mark, the stream would not notice this later. The caller has to ask again for
+        the ends, and must therefore call this method by :meth:`wait_for_servers` with them.
 
         :raises RemotingError, NoRoute: when a broker is away.
         """

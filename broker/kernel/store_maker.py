@@ -37,7 +37,7 @@ def make_store(
 ) -> MessageStore:
     """Make the store that the settings and the plugins require; it is not loaded yet.
 
-    The parameters are those of :class:`MessageStore` and of :func:`make_ledger_store`.
+    The parameters have the same meaning as in :class:`MessageStore` and :func:`make_ledger_store`.
 
     :raises SettingsError: when the settings of a ledger are not valid.
     """

@@ -57,7 +57,7 @@ UNIT_SIZE: Final = 32
 #: The largest entry in bytes. Apache's members encode entries into a buffer of this size, and a
 #: follower would refuse a larger one for ever.
 ENTRY_SIZE_MAX: Final = 4 << 20
-#: The magic number of an entry, and that of a filler as it is encoded.
+#: The magic number of an entry, and the encoded magic number of a filler.
 ENTRY_MAGIC: Final = 1
 ENTRY_FILLER: Final = b"\xff\xff\xff\xff"
 _FILLER: Final = struct.Struct(">ii")

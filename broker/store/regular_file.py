@@ -1,6 +1,6 @@
 """Opening files of unknown kind: only regular files are read, so that opening never blocks.
 
-A store may come from an untrusted source or may have been damaged by hand. Opening a named pipe
+A store may come from an untrusted source, or a person may have damaged it. Opening a named pipe
 waits for the other side for ever, a device returns bytes without an end, and a folder cannot be
 read as a file.
 """

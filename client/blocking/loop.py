@@ -200,7 +200,7 @@ class Loop:
 
     @property
     def is_over(self) -> bool:
-        """Whether this thread does not run any more, so that a close has nothing to do."""
+        """Whether this is a copy in a forked child, or Python ends; a close then does nothing."""
         return self.is_abandoned or sys.is_finalizing()
 
     def check_program(self) -> None:

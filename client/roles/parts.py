@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 else:
     Value = TypeVar("Value")
 
-#: The keywords that are not options, and those of consumers.
+#: Keywords that are not options: the first set is for all roles, the second is for consumers.
 _NAMES: Final = frozenset({"name_servers", "client"})
 _CONSUMER_NAMES: Final = _NAMES | {"group", "topics"}
 #: The handler time-out, in ms, of a consumer whose handlers have no time limit.

@@ -274,7 +274,7 @@ class MemoryCluster:
     # --- clients
 
     def client(self, **options: Any) -> MemoryClient:
-        """Make a client; the ``options`` are those of ``ClientOptions``, with times in ms."""
+        """Make a client; ``options`` has the names of ``ClientOptions``, with times in ms."""
         client = MemoryClient(self, next(self._numbers), options)
         self.clients.append(client)
         return client

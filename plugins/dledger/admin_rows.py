@@ -1,7 +1,7 @@
 """The rows of ``twistmq admin leadershipTransfer`` and ``dledgerStatus``.
 
 This module is loaded for every help text; the code of the commands is elsewhere. mqadmin has no
-commands for a group. The options of leadershipTransfer are those of DLedger's own command line.
+commands for a group. leadershipTransfer has the options of DLedger's own command line.
 
 Source: LeadershipTransferCommand @dledger-0.2.6.
 """

@@ -37,7 +37,7 @@ from twistmq.raft.messages import Request, Response, TransferRequest
 __all__ = ["PeerRequests"]
 
 #: The requests of Apache's client that do not suit a log of messages: it would append bytes that
-#: are no message, and read messages without the permission to do so.
+#: are not a message, and read messages without the permission to do so.
 _CLOSED: Final = (DLedgerRequestCode.APPEND, DLedgerRequestCode.GET, DLedgerRequestCode.PULL)
 #: The largest number of characters of a reason in a log line; it may contain a text of the peer.
 _SHOWN_MAX: Final = 200

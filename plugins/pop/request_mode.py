@@ -40,7 +40,7 @@ __all__ = ["MODES_SIZE_MAX", "ModeTable", "RequestMode", "RequestModes",
 
 #: The maximum size of all modes as computed by ``_row_size``, in bytes: room for 8,000 modes with
 #: usual names.
-#: Administrators set modes by hand, so a cluster has some dozens of them.
+#: An administrator sets each mode, so a cluster has only some dozens of them.
 MODES_SIZE_MAX: Final = 1024 * 1024
 #: Size of a mode in the file in addition to its names, bytes.
 _ROW_BYTES: Final = 100

@@ -11,7 +11,7 @@ A shell owns the sockets and the clock. It reports events to the engine
     Work      runs a blocking function (a file, DNS, HTTP) elsewhere, then calls ``worked``
 
 The engine never waits and does not read the time itself, so one implementation serves blocking
-callers, asyncio, Twisted and the tests, which set the clock by hand and need no network. A shell
+callers, asyncio, Twisted and the tests, which set their own clock and need no network. A shell
 stays small: it only translates effects into calls of its event loop.
 
 Each address has one connection, which is made when the first request needs it. A connection that

@@ -3,7 +3,7 @@
 The flows of the client (find a route, retry, rebalance, close) are ``async def`` functions, which
 a :class:`Scheduler` runs. A shell calls :meth:`Scheduler.run` when bytes have arrived or time has
 passed, and gets the time of the next timer in return. The same code therefore runs on a thread
-with blocking callers, on asyncio, on Twisted and in the simulator, where the clock is set by hand.
+with blocking callers, on asyncio, on Twisted and in the simulator, which sets the clock itself.
 
 Nothing in this module is thread-safe.
 """
