@@ -8,8 +8,8 @@ from hypothesis import settings
 from tests import time_limit
 from tests.draw import examples
 
-# A slow machine is no failure: speed is measured in tests/bench, never in a test. A whole run has
-# the 100 examples of each property that are hypothesis's own choice.
+# A slow machine is not a failure: speed is measured in tests/bench, never in a test. A whole run
+# has the 100 examples of each property that are hypothesis's own choice.
 settings.register_profile("twistmq", deadline=None, max_examples=examples(100))
 settings.load_profile("twistmq")
 

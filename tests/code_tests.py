@@ -1,7 +1,7 @@
 """The tests of each request code, which are a column of broker/CODES.md.
 
-One class of tests for each code: of those that ask it, the one that is about it. A code that
-nobody serves is shown by the test of refusals.
+Each code has one class of tests: of the classes that ask it, the one that is about it. The test of
+refusals shows a code that no server supports.
 """
 
 from __future__ import annotations

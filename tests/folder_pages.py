@@ -2,7 +2,7 @@
 
     python -m tests.folder_pages
 
-writes them. The page of a folder in ``BY_HAND`` is written by hand, because it says more: only its
+writes them. The page of a folder in ``BY_HAND`` has its own text, because it says more: only its
 last part, from the line ``## Modules`` on, is made.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["BY_HAND", "folders", "page"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 _TOPS: Final = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
                 "spark_bridge", "integrations", "raft", "console")
-#: Folders whose pages are written by hand.
+#: Folders whose pages have their own text; only the tables of these pages are generated.
 BY_HAND: Final = frozenset((
     "acl", "console", "plugins/dledger", "plugins/flow_control", "plugins/ha",
     "plugins/static_topic",
@@ -51,7 +51,7 @@ def _summary(path: Path) -> str:
 
 
 def page(folder: str) -> str:
-    """Return the page of a folder: a text from its package or by hand, and its modules."""
+    """Return the page of a folder: a text from its package or its own text, and its modules."""
     here = ROOT / folder
     if folder in BY_HAND:
         by_hand = (here / "README.md").read_text().partition(_MODULES_LINE)[0].rstrip()

@@ -86,7 +86,7 @@ def faults(kind: inspect.Type, numbers: bool, place: str = "", key: bool = False
     """Return the places where a type accepts a number that it should not.
 
     :param numbers: whether plain numbers are looked at too, and not only keys and sets.
-    :param key: whether ``kind`` is that of a key or a member of a set.
+    :param key: whether ``kind`` is the type of a key or of a member of a set.
     """
     def inner(other: inspect.Type, more: str, is_key: bool) -> Iterator[str]:
         return faults(other, numbers, place + more, is_key, seen)

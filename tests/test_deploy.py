@@ -149,7 +149,7 @@ class GroupTests(SynchronousTestCase):
     """The settings of a group of three, and the unit of its members."""
 
     def test_each_instance_is_a_member(self) -> None:
-        """The same file is that of all three hosts; the name of the unit makes the difference."""
+        """All three hosts have the same file, and only the name of the unit is different."""
         *_, path, value = command_of(DEPLOY / "twistmq-broker@.service")
         self.assertEqual((Path(path).name, value), ("group.conf", "dLegerSelfId=%i"))
         for number in range(3):

@@ -45,7 +45,7 @@ def known() -> dict[str, str]:
 
 
 def row_of(folder: str) -> str:
-    """Return the row of a folder: its own, or that of all plugins."""
+    """Return the row of a folder: its own row, or the row of all plugins."""
     return "plugins" if folder.startswith("plugins/") and folder not in layers() else folder
 
 

@@ -60,7 +60,7 @@ class TaskTests(SynchronousTestCase):
         self.assertEqual(self.runs(("begin", 0, 1, 5, 9.0)).lost, [0, 1])
 
     def test_a_run_that_was_cut_explains_the_next_one(self) -> None:
-        """By the kill of all processes of a worker, or of the process that ran it."""
+        """A kill cuts a run when it ends all processes of a worker, or the process of the run."""
         runs = self.runs(
             ("begin", 0, 1, 5, 9.9), ("begin", 0, 2, 6, 11.0), ("end", 0, 2, 6, 11.1),
             ("begin", 1, 2, 7, 19.9), ("begin", 1, 2, 6, 20.5), ("end", 1, 2, 6, 20.6))

@@ -45,7 +45,7 @@ class FaultTests(SynchronousTestCase):
                          [])
 
     def test_missing_rows(self) -> None:
-        """The number of rows differs from that of the part."""
+        """A fault says that the number of rows differs from the size of the part."""
         self.assertEqual(self.faults(_HERE, size=3), ["part: 1 rows of 3, look at [2, 3]"])
         self.assertEqual(self.faults(_HERE, _HERE, size=1), ["part: 2 rows of 1, look at [2]"])
 

@@ -118,7 +118,7 @@ class VersionTests(SynchronousTestCase):
     """The version, whose source is setup.cfg."""
 
     def test_the_version_is_that_of_setup_cfg(self) -> None:
-        """The installed version is that of setup.cfg, and no module repeats it."""
+        """The installed package has the version of setup.cfg, and no module repeats it."""
         parser = configparser.ConfigParser()
         parser.read(ROOT / "setup.cfg")
         number = parser["metadata"]["version"]

@@ -120,7 +120,7 @@ class DisabledTests(SynchronousTestCase):
             self.assertEqual(self.with_rows(broker), set(ROWS))
 
     def test_each_disabled(self) -> None:
-        """Its codes are refused, its features fail, and those of others work, like sends."""
+        """Its codes are refused and its features fail, but other plugins and sends still work."""
         for name in stock_plugins():
             with running_broker({**SETTINGS, "plugins.disabled": name}) as broker:
                 with broker.client() as client:

@@ -22,9 +22,7 @@ class AttackTests(AuthTestCase):
         add_users(self.box)
 
     def test_without_a_right_signature_nothing_is_served(self) -> None:
-        """The attempts are no name, an empty name, an unknown user, a disabled user, and a wrong
-        password.
-        """
+        """A missing, empty, unknown or disabled name is refused, and so is a wrong password."""
         for name, keys, text in ATTACKERS[:-1]:
             self.assertEqual(set(attempts(self.box, keys).values()), {text}, msg=name)
 

@@ -1,4 +1,4 @@
-"""The plugin: when it is active, which files it reads, what it refuses, and what it never shows."""
+"""The tests show when the plugin is active, which files it reads, and what it refuses and hides."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ new file of DuckDB:
 Spark has local[2], two Python workers and a driver of 6 GiB. Each round is a new process, which
 first copies another topic of a tenth of the size; then the copy counts, and the start of Spark does
 not. DuckDB has its default settings but for a memory limit of 64 MB, so that the memory of the
-process is that of the reader. The ways take turns, and the medians count. Memory is the largest
-resident set of the Python process (VmHWM); that of the JVM and of its workers is not counted. Each
+process shows what the reader needs. The ways take turns, and the medians count. Memory is the
+largest resident set of the Python process (VmHWM); the JVM and its workers are not counted. Each
 table is compared with what was sent: rows, bytes, and the CRCs of the bodies.
 """
 

@@ -6,7 +6,7 @@
 
 Starts `twistmq up --brokers N` and Apache's name server and broker with the same settings, sends to
 the brokers of each in turn over as many connections, and pulls what was sent; rounds alternate,
-another first each time, once all are warm for that load (warm_up.py). CPU is that of all processes
+another first each time, once all are warm for that load (warm_up.py). CPU counts all processes
 of a cluster. The program that loads them runs on the same cores: it takes its share of what they
 could do. The exit status is 1 when a request was not answered with SUCCESS. Nothing else should run
 on the machine meanwhile.

@@ -5,12 +5,12 @@
 
 Starts `twistmq up` and a Redis server, each with its default settings. A round of one side sends
 all tasks to its queue by ``delay``, one after the other, and only then starts a worker with a pool
-of four processes. The rate of the worker is that between the first and the last of its tasks, so
+of four processes. The rate of the worker counts from the first to the last of its tasks, so
 its start does not count. In a second round, the worker waits while the tasks are sent, and the rate
 counts from the first send to the last task. A task notes its time in a file, and nothing else.
 There is no result backend, and both sides have Celery's default settings.
 
-CPU is that of the processes of the worker, with their start, and that of the broker. The sides take
+CPU counts the processes of the worker, with their start, and the broker. The sides take
 turns; the medians of the rounds count, after a round that does not count. Without a Redis server,
 or without the package redis of Celery's transport, our side is measured alone.
 """

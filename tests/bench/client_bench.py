@@ -8,8 +8,8 @@
 Starts the broker of the installation, or Apache's of a release, fills a topic of 4 queues, and runs
 each load of each client in a process of its own: bodies of 128 bytes, medians of the rounds. The
 warm-up of a process, 6 s at first, is doubled until that changes nothing by a tenth (warm_up.py). A
-consumer reads the same messages again and again for so long, and the last time counts. CPU is that
-of the client's process, all threads. Loads: 1,024 messages under way (``async``), 8,192 that
+consumer reads the same messages again and again for so long, and the last time counts. CPU counts
+all threads of the client's process. Loads: 1,024 messages under way (``async``), 8,192 that
 the client batches (``auto``; client-go cannot), 64 batches of 16 or 32 under way, one and 64
 threads that wait (``sync1``, ``sync64``), 64 tasks of asyncio (``tasks``; beside Java's threads),
 and push consumers with 20 workers, a call for 32 messages or for each (``consume_batch``,

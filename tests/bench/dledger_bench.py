@@ -11,13 +11,13 @@ batch   the same 4 x 64 in flight; Apache's brokers have enableBatchPush=true
 kills   from the end of the leader's process (kill -9) to the next accepted send, so many times in
         each group; ours once with its defaults and once with dledger.quick_failover=true. The
         dead broker is started again and has the whole log before the next kill
-idle    CPU and memory of a member of a group to which nobody sends, over so many seconds; and those
-        of a broker of ours that is in no group
+idle    CPU and memory of a member of a group without producers, over so many seconds; and the same
+        of a broker of ours that is not in a group
 
-CPU is that of all three brokers, and that of the leader. In `sends` and `batch` rounds alternate,
+CPU is counted for all three brokers, and for the leader. In `sends` and `batch` rounds alternate,
 another group first each time, once both are warm for that load (warm_up.py); the table has
 medians. In `kills` one group runs at a time, because what is measured is mostly time that passes
-without work. A send is offered to each living broker every few milliseconds, so the time is that
+without work. A send is offered to each living broker every few milliseconds, so this is the time
 of the group; a client adds the time until it knows the new leader. The exit status is 1 when one of
 our brokers refused a request that it should have accepted, or did not come back. Nothing else
 should run on the machine meanwhile.

@@ -3,7 +3,7 @@
 
   growth_picture.py [--page tests/bench/RESULTS.md] [--svg tests/bench/growth.svg]
 
-The figures are those of the page's section on growth, so that the picture and the page are of one
+The figures come from the page's section on growth, so that the picture and the page are of one
 run: the first table of each count. It needs matplotlib (`pip install '.[bench]'`).
 """
 

@@ -6,7 +6,7 @@
       [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 8] [--rounds 5] [--rate 5000]
       [--mebibytes 2048] [--keep DIR]
 
-asynchronous  sends to masters with a live slave, and to others without one; CPU is that of both
+asynchronous  sends to masters with a live slave, and to others without one; CPU counts both
               brokers, and the master's; then how many bytes the slave lacks under that load
 synchronous   the same under SYNC_MASTER with inSyncReplicas=2, 4 x 64 in flight
 single        one send at a time under SYNC_MASTER
@@ -260,7 +260,7 @@ def send_rounds(
 ) -> None:
     """Sends to each master in turn; medians go to the values.
 
-    ``cpu`` is that of both brokers for a message, ``master cpu`` the master's part of it.
+    ``cpu`` is the time of both brokers for a message, and ``master cpu`` is the master's part.
     """
     given = given_load(**options)
     rounds: dict[str, list[tuple[float, float, float]]] = {pair.name: [] for pair in pairs}

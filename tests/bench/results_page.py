@@ -122,7 +122,7 @@ def sections_of(page: str) -> dict[str, str]:
 def page_of(sections: Mapping[str, str], order: Sequence[str]) -> str:
     """Return the page: its sections in the given order, and then those with other headings.
 
-    Some benchmarks are run by hand, and their sections are not in the order.
+    Some benchmarks are run separately, and their sections are not in the order.
     """
     known = [sections[title] for title in order if title in sections]
     by_hand = [section for title, section in sections.items() if title not in order]

@@ -5,8 +5,8 @@
 
 Starts `twistmq up`, fills a topic of 8 queues for each size, and reads it in a process that does
 what a Python worker of Spark does for tasks of all default columns. With --before another
-interpreter, which has another twistmq and PySpark, reads the same topics in turn. CPU is that of
-the reading process, and counts on a loaded machine too; rows a second are those of one such
+interpreter, which has another twistmq and PySpark, reads the same topics in turn. CPU counts
+the reading process, and is valid on a loaded machine too; rows a second are the rate of one such
 process, whose broker shares the machine. The best of the rounds counts. Each process reads a queue
 before it counts.
 """

@@ -92,7 +92,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_json_keeps_keys_tags_properties_and_bytes(self) -> Deferred[Any]:
-        """A body that is no text is in base64."""
+        """A body that is not text is written in base64."""
         def run() -> None:
             rows = [{"body": "x", "tags": "a", "keys": ["k"], "properties": {"p": "v"}},
                     {"body64": "/w=="}]
@@ -449,7 +449,7 @@ class CommandTests(TestCase):
         return deferToThread(run)
 
     def test_the_program_loads_no_server_for_a_command_of_the_client(self) -> None:
-        """The error is that of the whole command line, with the same status."""
+        """The short program gives the output and the status of the whole command line."""
         for words in (["consume", "-h"], ["produce"], ["consume", "t", "--nothing"]):
             said = []
             for module in ("entry", "command_line"):

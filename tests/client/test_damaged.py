@@ -123,7 +123,7 @@ class OneByteTests(TestCase):
         return self.in_thread(run)
 
     def test_an_asyncio_consumer(self) -> Deferred[Any]:
-        """Its behaviour is that of a blocking consumer."""
+        """An asyncio consumer behaves like a blocking consumer."""
         async def main() -> None:
             found: list[bytes] = []
             async with aio.Consumer(

@@ -73,7 +73,7 @@ class PartTests(SynchronousTestCase):
         self.assertLess(file.tell(), 1200)
 
     def test_deep_json_names_its_line(self) -> None:
-        """It is treated as any other line that is no message."""
+        """Deep JSON is treated like any other line that is not a message."""
         error = self.assertRaises(ValueError, bodies, b'{"body":"x"}\n' + b"[" * 100_000,
                                   is_json=True)
         self.assertIn("line 2: its brackets are nested too deep", str(error))

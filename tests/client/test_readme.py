@@ -1,4 +1,4 @@
-"""The pages of the client and the front page: examples run, and options are those of the code."""
+"""The examples of the client's pages and the front page run, and the options match the code."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class BroadcastTests(Case):
 
 
 class TagTests(Case):
-    """A subscription to a tag whose hash is that of another tag."""
+    """A consumer subscribes to a tag that has the same hash as another tag."""
 
     def test_offsets_move_over_messages_of_a_colliding_tag(self) -> None:
         """apache/rocketmq#72: if the client drops all messages of an answer, it commits nothing."""

@@ -100,7 +100,7 @@ class BlockingTests(ShellCase):
         return self.in_thread(run)
 
     def test_messages_of_send_soon_are_batched_and_each_knows_its_place(self) -> Deferred[Any]:
-        """The offsets of the results are those of the stored messages."""
+        """The results have the offsets of the stored messages."""
         def run() -> None:
             sends = SentCodes()
             with Producer(self.where, auto_batch=True, interceptors=[sends]) as producer:

@@ -132,7 +132,7 @@ class UserTests(AccountCase):
         self.assert_no_secret()
 
     def test_accounts_share_no_part_of_a_page(self) -> None:
-        """A refresh shows what the account may see, also right after that of an administrator."""
+        """A refresh shows what the account may see, even right after an administrator's refresh."""
         self.patch(shared_parts, "SHARED_S", 600.0)
         refresh = {"HX-Request": "true"}
         self.log_in(ROOT)

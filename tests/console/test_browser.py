@@ -172,7 +172,7 @@ class BrowserTests(ConsoleCase):
         self.expect("Topic orders is deleted from 1 broker.")
 
     def test_a_group_is_moved_and_moved_back(self) -> None:
-        """With the keyboard: a preview, the reset, and the way back that the next page offers."""
+        """The keyboard reaches the preview, the reset, and the way back on the next page."""
         self.topic("orders", 1)
         for body in ("a", "b", "c"):
             self.send("orders", body)

@@ -64,7 +64,7 @@ class CommandTests(SynchronousTestCase):
             self.assertRaises(click.UsageError, session_makers, None, clusters, None, None)
 
     def test_visitors_with_accounts_and_an_account_of_the_console(self) -> None:
-        """Only one of the two signs; the variable for all commands is no contradiction."""
+        """A login by account excludes ``--access-key``, but not the variables of all commands."""
         started: list[ConsoleOptions] = []
 
         def serve(options: ConsoleOptions, host: str, port: int) -> int:

@@ -276,7 +276,7 @@ class ReadonlyTests(DeadLetterCase):
     readonly = True
 
     def test_nothing_is_sent(self) -> None:
-        """The pages have no button, and a form that is sent by hand is refused."""
+        """The pages have no button, and a form that is sent without it is refused."""
         self.bury(b"a")
         [row] = self.letters()
         self.assertNotIn("<button>Resend", self.browser.get(PATH).text)

@@ -99,7 +99,7 @@ class OpenerTests(SynchronousTestCase):
         self.assertRegex(line, r"^The console answers at http://127\.0\.0\.1:\d+$")
 
     def test_only_the_port_is_there_before_the_first_browser(self) -> None:
-        """A console that nobody opens loads neither pages nor templates nor a client."""
+        """Before a browser opens it, the console loads neither pages nor templates nor a client."""
         run = subprocess.run([sys.executable, "-c", PROBE, self.mktemp()], capture_output=True,
                              text=True, check=False)
         self.assertEqual(

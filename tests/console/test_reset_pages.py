@@ -145,7 +145,7 @@ class ReadonlyTests(ResetCase):
     readonly = True
 
     def test_nothing_moves(self) -> None:
-        """There is a preview without a button, and a form that is sent by hand is refused."""
+        """The preview has no button, and a form that is sent without it is refused."""
         text = self.browser.get(f"{PATH}?topic=orders&to=begin").text
         self.assertIn("Consumed again", text)
         self.assertNotIn("Move the group", text)

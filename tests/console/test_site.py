@@ -156,7 +156,7 @@ class PathTests(ConsoleCase):
         self.assertEqual(self.browser.get("/").headers["cache-control"], "no-store")
 
     def test_the_address_of_another_host(self) -> None:
-        """A request that names one, as for a proxy, is no page of the console."""
+        """A request that names a host, as for a proxy, does not get a page of the console."""
         self.browser.log_in()
         self.assertEqual(self.browser.request("GET", "http:/topics").status, 404)
         self.assertEqual(self.browser.request("GET", "http://evil/topics").status, 404)
@@ -243,7 +243,7 @@ class ReadonlyTests(ConsoleCase):
     readonly = True
 
     def test_every_change_is_refused(self) -> None:
-        """Pages have no forms for changes, and a form that is sent by hand is refused."""
+        """Pages have no forms for changes, and a form that a client sends anyway is refused."""
         self.browser.log_in()
         self.topic("orders")
         self.assertNotIn("Create a topic", self.browser.get("/topics").text)

@@ -57,7 +57,7 @@ def _of_running_servers() -> list[MetricFamily]:
 
 
 def _of_pair() -> list[MetricFamily]:
-    """The families of a slave, since the running broker has those of a master."""
+    """Return the families of a slave, since the running broker has the families of a master."""
     slave: Any = SimpleNamespace(is_slave=True)
     follower: Any = SimpleNamespace(is_connected=True, connections=1, received_bytes=1)
     tables: Any = SimpleNamespace(ages_ms=dict)

@@ -1,4 +1,4 @@
-"""Bytes that are no frames, and frames that stay incomplete."""
+"""The servers survive bytes that are not frames, and frames that stay incomplete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BrokenFrameTests(HostileCase):
             self.assertIn(reason, self.assertLoggedOnce(connection, what), msg=what)
 
     def test_every_invalid_length_closes_the_connection(self) -> None:
-        """Zero, negative, too short, over 16 MiB, or less than the header inside."""
+        """A length is invalid below 4 bytes, over 16 MiB, or below the size of its header."""
         for total in (0, -1, 3, -2**31):
             self.assertCloses(f"total {total}", raw_frame(_HEADER, total=total), "less than 4")
         for total in (FRAME_SIZE_MAX + 1, 2**31 - 1):

@@ -99,7 +99,7 @@ class LockTableTests(HostileCase):
 
 
 class StatisticsTests(HostileCase):
-    """The names in properties of a sender, which nobody else uses."""
+    """A sender invents names in properties that no other client uses."""
 
     def test_forged_origins(self) -> None:
         """Retries with invented original topics leave nothing in memory."""

@@ -30,7 +30,7 @@ class HealthTests(HostileCase):
         return found.group(1)
 
     def test_many_at_a_time(self) -> None:
-        """Thousands of requests at once are refused, and delay nobody."""
+        """Thousands of requests at once are refused, and do not delay other clients."""
         host, _, port = self.address().rpartition(":")
 
         def attack() -> None:

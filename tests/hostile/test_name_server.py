@@ -1,4 +1,4 @@
-"""Attacks on the port of a name server: nobody waits or is excluded, and little is kept."""
+"""Attacks on the port of a name server do not delay or exclude clients, and use little memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class BodyTests(NameServerCase):
     growth_max_kib = 80 * 1024
 
     def test_mappings_filter_servers_and_topics_by_the_megabyte(self) -> None:
-        """Mappings, filter servers and topics by the megabyte, plain and compressed."""
+        """A registration sends megabytes of mappings, filter servers and topics."""
         mappings = [b'{topic:"T%d",currIdMap:{0:1}}' % number for number in range(300_000)]
         compressed = zlib.compress(
             piece(b"{}") + struct.pack(">i", 0) + piece(b"[]")

@@ -1,4 +1,4 @@
-"""Invented requests after a pop are refused, change nothing, and delay nobody."""
+"""Invented requests after a pop are refused, change nothing, and do not delay other clients."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class HeaderTests(RequestCase):
         """The response has the opaque if that is found, however broken the rest is."""
         self.assertEqual(self.asks(raw_frame(b'{"opaque":4711,"code":')).opaque, 4711)
         self.assertEqual(self.asks(json_frame('"x"', opaque=12)).opaque, 12)
-        # One that is no int32 cannot be told back: no client could read the reply.
+        # An opaque that is not an int32 is not returned, because no client could read the reply.
         self.assertEqual(self.asks(json_frame(11, opaque=2**31)).opaque, 0)
 
     def test_wrong_types(self) -> None:

@@ -218,7 +218,7 @@ class FailingStartTests(HostileCase):
             self.folder / "good", f"storePathCommitLog={data / 'commitlog'}"))
 
     def unwritable(self, folder: Path) -> Path:
-        """Make a folder that nobody, or nobody but root, may write to."""
+        """Make a folder to which no user, or only root, may write."""
         folder.mkdir()
         if os.geteuid() != 0:
             folder.chmod(0o555)

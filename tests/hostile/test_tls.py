@@ -131,7 +131,7 @@ class TlsAttackTests(HostileCase):
         self.assertEqual(self.logged("TLS: "), [])
 
     def test_half_open(self) -> None:
-        """Hundreds of incomplete handshakes cost little, and delay nobody."""
+        """Hundreds of incomplete handshakes cost little, and do not delay other clients."""
         attackers = [self.attacker() for _ in range(200)]
         for attacker in attackers:
             attacker.socket.sendall(attacker.hello())

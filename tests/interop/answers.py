@@ -178,8 +178,8 @@ def _steady(value: Any) -> str:
     elif isinstance(value, ConsumeStatsList):
         text = _steady_progress(value)
     elif isinstance(value, KVTable):
-        # The names say what is there; one of them ends with a folder of the test, and those of
-        # flow control, and two for slaves, are ours alone.
+        # The names say what is there. One of them ends with a folder of the test. Apache's broker
+        # does not have our names of flow control, nor our two names for slaves.
         names = {re.sub("_/.*", "", name) for name in value.table
                  if not name.startswith("flowControl_")}
         text = repr(sorted(names - OWN_ROWS))

@@ -41,7 +41,7 @@ _LETTERS: Final = {"TRUE": "T", "FALSE": "F", "NULL": "N", "ERROR": "E", "REFUSE
 
 
 def properties_of(number: int) -> dict[str, str]:
-    """Return the properties of a message; some have no price, and one's is no number."""
+    """Return the properties of a message; some have no price, and one price is not a number."""
     properties = {"TAGS": f"Tag{number % 3}"}
     if number % 5:
         properties["price"] = "much" if number == 7 else str(number % 11)

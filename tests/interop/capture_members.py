@@ -3,7 +3,7 @@
 Three members of each version, without brokers, with a relay on each direction of each pair. They
 elect a leader, append, hand the lead over, and lose and find a member again; once they push single
 entries and once batches. Each first exchange of a kind is kept: ``VERSION/CODE-KIND-ANSWER``. The
-files of ``VERSION/odd`` are requests made by hand that a member refuses.
+files of ``VERSION/odd`` are constructed requests that a member refuses.
 """
 
 from __future__ import annotations

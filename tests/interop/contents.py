@@ -81,7 +81,7 @@ def pipelined(client: RawClient, requests: Iterable[Request]) -> Iterator[Remoti
 class Contents:
     """The answers of a broker about its store."""
 
-    #: Records by topic, queue id and queue offset, and those of each key asked for.
+    #: Records by topic, queue id and queue offset, and the places found for each key asked for.
     records: dict[tuple[str, int, int], StoredMessage] = field(default_factory=dict)
     by_key: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     #: Places of records that were found by their id.
@@ -213,7 +213,7 @@ def _lost_keys(before: Contents, after: Contents) -> list[str]:
     the index files that are newer than the checkpoint's time of the index and dispatches again from
     the newest log file on whose first message is not newer than that time, to the millisecond. So
     it may miss messages of that very millisecond in the file before, and nothing else; its own
-    broker is no better off with its own store.
+    broker misses the same messages of its own store.
     """
     messages = {message.physical_offset: message for message in before.records.values()}
     rolled: dict[int, int] = {}

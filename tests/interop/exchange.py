@@ -151,7 +151,7 @@ def _send_back(client: RawClient, count: int) -> int:
 class Exchange:
     """Two brokers that take turns over one folder.
 
-    Apache's broker has no name server: nobody asks one, and a start and a stop take it seconds.
+    Apache's broker has no name server: no client asks one, and its start and stop take seconds.
 
     :param broker_port: of Apache's broker, which takes two more, two below and one above.
     :param settings: of both brokers, besides those of files.

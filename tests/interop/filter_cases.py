@@ -50,7 +50,7 @@ _COMPARISONS: Final = tuple(
 )
 EXPRESSIONS: Final = (
     *_COMPARISONS,
-    # Conditions that are no comparison.
+    # Conditions that are not comparisons.
     "a", "NOT a", "NOT NOT a", "(a)", "-a", "+a", "TRUE", "false", "NULL", "NOT NULL", "NOT TRUE",
     "5", "'x'", "5.5", "-5", "NOT 5", "a AND b", "a OR TRUE", "TRUE AND NULL", "NULL OR TRUE",
     # NULL.

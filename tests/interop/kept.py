@@ -75,7 +75,7 @@ def kept(case: TestCase, make: Callable[[Path, ExitStack], T]) -> T:
 
 
 def end_others(module: str) -> None:
-    """End the objects of another module than this one; "" is no module."""
+    """End the objects unless they belong to this module; "" ends them in any case."""
     _kept.end_others(module)
 
 

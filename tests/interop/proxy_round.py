@@ -4,7 +4,7 @@
 
 Its parts run at the same time, each with a topic and a group of its own: a line "ok PART" or
 "failed PART: ..." for each, then "ok N checks". It says nothing of twistmq and imports nothing of
-it: the interpreter is that of the client's environment. The client writes below $HOME/logs.
+it: the interpreter belongs to the client's environment. The client writes below $HOME/logs.
 """
 
 from __future__ import annotations

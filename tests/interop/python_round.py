@@ -3,7 +3,7 @@
     python python_round.py NAMESRV (expands_batches | keeps_batches) [ACCESS_KEY SECRET_KEY]
 
 Prints "ok N checks" at the end; a failure raises. It says nothing of twistmq and imports nothing
-of it: the interpreter is that of the client's environment. The client writes below $HOME/logs and
+of it: it runs with the interpreter of the client. The client writes below $HOME/logs and
 sends an older dialect: code 10, integers in extFields, "0" and "1" for booleans, and a newline
 after the header.
 """
@@ -108,7 +108,7 @@ class Round:
 
         The client says so with code 10 and ``"batch":"1"``. For Java only "true" is true, so
         Apache's broker stores the body as it is; it begins with a zero byte, where the client
-        ends a text. Its properties are those of the batch: no tag, no keys. Our broker takes
+        ends a text. It has the properties of the batch, without a tag or keys. Our broker takes
         "1" for what the client means by it.
         """
         result = producer.send_batch(

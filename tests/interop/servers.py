@@ -53,7 +53,7 @@ class Servers:
 
     #: The program of Python that they run.
     program = MAIN
-    #: The interpreter, which may be that of another installation.
+    #: The interpreter, which may belong to another installation.
     python = sys.executable
 
     def __init__(

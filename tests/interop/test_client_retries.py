@@ -49,7 +49,7 @@ class RetryTests(ClientTestCase):
                 wait_until("the last attempt", lambda: len(attempts) >= ATTEMPTS + 1, 120)
                 consumer.stop()
                 thread.join()
-            # The first attempt is no retry, as with Apache's client.
+            # The first attempt is not a retry, as with Apache's client.
             self.assertEqual(attempts, list(range(1, ATTEMPTS + 2)))
             self.assert_dead(broker, [result.id for result in results])
 

@@ -90,7 +90,7 @@ class AdminTests(ClientTestCase):
         return self.tries(broker, command)[-1]
 
     def test_mqadmin_sees_and_moves_our_members(self) -> None:
-        """Connections, state, a reset of offsets, one message again, and the messages."""
+        """mqadmin shows members and messages, resets offsets, and delivers one message again."""
         def check(broker: Broker) -> None:
             sent = self.sends(broker)
             with member(broker, TOPIC, GROUP) as ours:

@@ -35,7 +35,7 @@ class WalkTests(JavaTestCase):
         self.assertEqual((broker["role"], broker["replication"]), ("master", []))
 
     def test_5_3_3(self) -> None:
-        """Our behaviour is that of this release: every page is whole."""
+        """Our broker behaves like this release, so every page is whole."""
         self.walk("5.3.3")
         self.assertEqual(self.limits, set())
         [broker] = self.json("/brokers").rows["brokers"]

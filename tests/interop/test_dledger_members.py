@@ -43,7 +43,7 @@ _PATIENCE_SECONDS: Final = 60
 class FollowerPlugin:
     """A member whose log and hard state are in memory, in a broker with a network.
 
-    The settings of the port are those of the installed plugin.
+    The port has the settings of the installed plugin.
     """
 
     def __init__(self, ports: dict[str, int]) -> None:

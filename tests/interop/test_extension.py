@@ -26,7 +26,7 @@ EVERY = 20
 #: So small that units go over several files.
 SETTINGS = {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": "512"}
 OFF = {"enableConsumeQueueExt": "false", "mappedFileSizeConsumeQueueExt": "512"}
-#: The tag of the batches, one of every kind's messages, and one nobody has.
+#: The tag of the batches, two tags of other messages, and a tag that no message has.
 TAGS = ("batch", "tag3", "Ä", "none")
 
 

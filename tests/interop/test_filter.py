@@ -137,7 +137,7 @@ class LibraryTests(JavaTestCase):
     """Apache's filter library, run now."""
 
     def test_apaches_library_answers_as_captured_and_as_ours(self) -> None:
-        """Its results are those that were captured, and those of our library."""
+        """Apache's library gives the captured results and the results of our library."""
         golden = json.loads((GOLDEN / "filter/answers.json").read_text())
         asked = filter_answers(EXPRESSIONS, PROPERTIES, self.folder)
         self.assertEqual(golden["properties"], [dict(each) for each in PROPERTIES])

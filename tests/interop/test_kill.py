@@ -20,7 +20,7 @@ class KillTests(SynchronousTestCase):
         self.kill("SYNC_FLUSH")
 
     def test_async_flush(self) -> None:
-        """A kill is no loss of power, so nothing is lost without a sync."""
+        """A kill is not a loss of power, so nothing is lost without a sync."""
         self.kill("ASYNC_FLUSH")
 
     def kill(self, flush: str) -> None:

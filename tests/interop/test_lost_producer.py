@@ -17,7 +17,7 @@ from twistmq.broker.testing import RawClient
 from twistmq.protocol.codes import RequestCode, ResponseCode
 
 TOPIC, GROUP, COUNT = "LostProducer", "lost_producers", 20
-#: Nobody is asked until the first producer is gone and the first setting is changed.
+#: The broker asks no producer until the first one is gone and the first setting is changed.
 SETTINGS: Final = {"transactionTimeOut": "3600000", "transactionCheckInterval": "1000",
                    "transactionOpBatchInterval": "100"}
 ASKED_AT_ONCE: Final = b"transactionTimeOut=1000"

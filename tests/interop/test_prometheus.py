@@ -74,7 +74,7 @@ class PrometheusTests(SynchronousTestCase):
         page = scrape(f"http://127.0.0.1:{self.port}/metrics")
         done = subprocess.run(["promtool", "check", "metrics"], input=page, text=True,
                               capture_output=True, timeout=120)
-        # 3 is that there are complaints, 1 that it is no page of metrics.
+        # The status 3 means complaints, and 1 means that the text is not a page of metrics.
         self.assertIn(done.returncode, (0, 3), msg=done.stderr)
         complaints = [line for line in done.stderr.splitlines() if line.strip()]
         unit = 'use base unit "seconds" instead of "milliseconds"'

@@ -71,7 +71,7 @@ class ReturnTests(JavaTestCase):
     ) -> None:
         """Wait until each member has consumed these messages, once and no others; they leave.
 
-        :param broker: where they commit before they leave; None: nobody goes on from there.
+        :param broker: where they commit before they leave; None: no member goes on from there.
         :param count: up to where they do so, all queues together.
         """
         for name, member in members.items():

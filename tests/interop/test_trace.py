@@ -1,4 +1,4 @@
-"""`mqadmin queryMsgTraceById` shows the traces of clients, and those of our broker."""
+"""`mqadmin queryMsgTraceById` shows the traces of clients and the traces of our broker."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ batches, pulls, pops, offsets, transactions, and captures of Apache's clients wi
 They come in reads of one to sixty-four, cut anywhere, on several connections, sends of some of them
 as one batch, while a clock that only the run moves goes on. Two processes of one installation run
 them, one of them without the compiled modules; each tells the digest of all replies after every
-thousand requests, and those of the store's files after every round. The first that differs ends the
-run with status 1; ``--first`` begins with its round. The installation must be compiled, else the
-status is 2.
+thousand requests, and the digests of the store's files after every round. The first that differs
+ends the run with status 1; ``--first`` begins with its round. The installation must be compiled,
+otherwise the status is 2.
 """
 
 from __future__ import annotations

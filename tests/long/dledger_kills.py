@@ -32,7 +32,7 @@ from twistmq.protocol.codes import RequestCode
 
 __all__ = ["KillRuns", "main"]
 
-#: Sends of a round, and those of the part ``unwaited``.
+#: The number of sends in a round, and the number of sends in the part ``unwaited``.
 SENDS = 60
 UNWAITED_SENDS = 1000
 
@@ -69,7 +69,7 @@ class KillRuns(GroupCase):
             self.note(future.result(120), body)
 
     def check(self, *, copies_max: int = 2) -> None:
-        """Compare what is stored with what was acknowledged, and the logs with each other."""
+        """Compare the stored messages with the acknowledged ones, and compare the logs."""
         until(self.is_whole, "a whole group")
         stored = self.stored(self.masters()[0])
         for place, body in self.places.items():

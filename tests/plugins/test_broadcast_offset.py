@@ -82,7 +82,7 @@ class BroadcastOffsetTests(SynchronousTestCase):
         self.assertEqual(self.pull(6, proxied="c"), (0, 7))
 
     def test_a_proxy_that_does_not_know(self) -> None:
-        """The offset is that of the client, else that of its group, else the queue's beginning."""
+        """The client's offset comes first, then its group's, and then the queue's beginning."""
         self.assertEqual(self.pull(-1, proxied="new"), (MOVED, 0))
         self.pull(9, proxied="c")
         self.assertEqual(self.pull(-1, proxied="c"), (MOVED, 9))

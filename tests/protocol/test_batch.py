@@ -78,7 +78,7 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual(count_batch(ONE * 7), 7)
         for count, is_longer in ((6, True), (7, False), (8, False)):
             self.assertEqual(is_longer_batch(ONE * 7, count), is_longer, msg=str(count))
-        # What is no batch is not longer than anything, and takes no time.
+        # A body that is not a batch is not longer than any count, and takes no time.
         for size in (0, -1, 21, 2**31 - 1):
             body = struct.pack(">i", size) + bytes(2000)
             self.assertFalse(is_longer_batch(body, 5), msg=str(size))

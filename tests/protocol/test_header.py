@@ -193,7 +193,7 @@ class DecodeFieldsTests(SynchronousTestCase):
             self.assertEqual(header, header_type("T", 4, -1, True))
 
     def test_no_fields(self) -> None:
-        """A value that is no object is refused by every reader, even if no field is needed."""
+        """Every reader refuses a value that is not an object, even if no field is needed."""
         for name, data in NO_FIELDS:
             with self.assertRaises(HeaderError, msg=name):
                 decode_fields(JSON, data, Sample)
@@ -204,7 +204,7 @@ class DecodeFieldsTests(SynchronousTestCase):
                 read_ext_fields(JSON, data)
 
     def test_no_extfields_and_null_for_them(self) -> None:
-        """Missing extFields, and null, are no fields."""
+        """If extFields is missing or null, the header has no fields."""
         for data in (b"", b"null", b"{}"):
             self.assertEqual(decode_fields(JSON, data, EmptyHeader), EmptyHeader())
             self.assertEqual(read_ext_fields(JSON, data), {})

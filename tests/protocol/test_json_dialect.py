@@ -192,7 +192,7 @@ class QuoteKeysTests(SynchronousTestCase):
             self.assertEqual(self.restored(msgspec.json.decode(data)), self.restored(value))
 
     def test_a_key_that_is_no_flat_object_is_an_error(self) -> None:
-        """A key that is no flat object is an error."""
+        """A key that is not a flat object is an error."""
         for key in ('\0{"a":[1]}', "\0{", '\0{"a":1}1', "\0{a:{}}"):
             self.assertRaises(JsonDialectError, decode_key, key)
 
@@ -328,7 +328,7 @@ class EncodeTests(SynchronousTestCase):
             self.assertIn("has no JSON form", str(error))
 
     def test_no_number(self) -> None:
-        """A value that is no number becomes null, as in Java."""
+        """NaN and infinity become null, as in Java."""
         self.assertEqual(encode([float("nan"), float("inf")], quote_int_keys=False),
                          b"[null,null]")
 

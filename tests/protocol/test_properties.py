@@ -67,12 +67,12 @@ class PropertiesTests(SynchronousTestCase):
             self.assertEqual(parse_properties(text), expected, msg=repr(text))
 
     def test_closes_every_pair(self) -> None:
-        """The text ends with a separator, as that of a 5.x client does."""
+        """The text ends with a separator, as a 5.x client writes it."""
         self.assertEqual(format_properties({"a": "1", "b": "2"}), "a\x011\x02b\x012\x02")
 
     @given(st.text("ab\x01\x02"))
     def test_picks_what_it_parses(self, text: str) -> None:
-        """In any text the values of some names are the same as those of a full parse."""
+        """In any text, some names have the same values as after a full parse."""
         names = ("a", "b", "ab", "ba")
         parsed, picked = parse_properties(text), pick_properties(text, pick_marks(names))
         for name in names:

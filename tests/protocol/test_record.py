@@ -118,7 +118,7 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual(found.properties_map()["KEYS"], "k1 k2")
 
     def test_logged_message(self) -> None:
-        """The message of the notes: CRC, size 198 and offset id as Apache's broker logged them."""
+        """The record has the CRC, the size 198 and the offset id that Apache's broker logged."""
         properties = "UNIQ_KEY\x017F00000175CC18B4AAC259C3E2040000\x02CLUSTER\x01"
         properties += "DefaultCluster\x02TAGS\x01TagA"
         record = make_record(

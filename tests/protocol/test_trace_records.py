@@ -80,7 +80,7 @@ class GoldenTests(SynchronousTestCase):
                 self.assertEqual(found, set(row["keys"].split()), msg=row["file"])
 
     def test_a_java_record_of_each_kind(self) -> None:
-        """Each field has its meaning; the names are those of the capture."""
+        """Each field has its meaning, and the records have the names of the capture."""
         records = [record for _, body in golden("java-5.3.3")
                    for record in decode_records(body).records]
         pub, bare = [record for record in records if isinstance(record, Pub)][:2]
@@ -171,7 +171,7 @@ class _Fields(list[str]):
 
 
 class JunkTests(SynchronousTestCase):
-    """Data that is no record."""
+    """Data that is not a record is skipped."""
 
     def test_bad_records_are_passed_over(self) -> None:
         """Good ones around them are read, and the bad ones counted."""

@@ -603,7 +603,7 @@ class TwoBrokersTests(ClusterCase):
 
     def test_a_batch_fails_when_a_broker_returns_that_it_missed(self) -> None:
         """Its tasks check this after their last row; a broker that is new to the
-        topic is no fault.
+        topic is not a fault.
         """
         self.cluster.send("other", bodies("o", 2), broker=A)
         self.cluster.stop(B)

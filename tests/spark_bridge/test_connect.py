@@ -22,7 +22,7 @@ class ConnectTests(SynchronousTestCase):
     """A client without its own JVM."""
 
     def test_every_use(self) -> None:
-        """A batch, a stream, its lag, an error, and the package on the executors."""
+        """A job has a batch, a stream, its lag, an error, and the package on the executors."""
         missing_for_spark()
         try:
             import pyspark.sql.connect.session  # noqa: F401

@@ -186,7 +186,7 @@ class ExportJobTests(SynchronousTestCase):
         queue = MessageQueue("orders", "a", 0)
         for ends, starts in (
                 (((25, 25), (50, 25), (60, 10), (70, 10)), 3), (((60, 60),), 1), (((90, 90),), 1),
-                # A micro-batch whose messages are no rows goes on; a query that stays ends the job.
+                # A micro-batch whose messages give no row goes on; a query that stays ends the job.
                 (((25, 0), (60, 35)), 2), (((25, 25), (25, 0), (60, 1)), 2), (((None, 0),), 1),
                 # The second query ends without having said anything.
                 (((25, 25), None, (60, 1)), 2)):

@@ -23,7 +23,7 @@ class KillTests(StreamCase):
     rows = 150
 
     def start_again(self) -> Any:
-        """Start the query; workers that were killed while nobody used them fail a start or two."""
+        """Start the query; workers that were killed while they were idle fail a start or two."""
         for _ in range(10):
             try:
                 return start_query(spark_session(), self.box.options["nameServer"], "orders",

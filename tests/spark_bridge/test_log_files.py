@@ -39,7 +39,7 @@ def rows(path: str, **options: str) -> list[dict[str, Any]]:
 
 
 def in_python(root: Path) -> Any:
-    """Return a file system in Python whose files are those of a folder."""
+    """Return a file system in Python that shows the files of a folder."""
     local = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
     methods: dict[str, Any] = dict.fromkeys(fs.FileSystemHandler.__abstractmethods__)
     methods["get_file_info"] = lambda _, paths: local.get_file_info(paths)
@@ -155,7 +155,7 @@ class ObjectStoreTests(StoreCase):
         return server
 
     def test_an_object_store(self) -> None:
-        """The rows are those of the files, also with Hadoop's name of S3."""
+        """The rows equal the rows of the local files, also with Hadoop's name of S3."""
         server, wanted = self.served(), rows(str(self.store))
         uri = server.uri("bucket/backup")
         self.assertEqual(rows(uri), wanted)

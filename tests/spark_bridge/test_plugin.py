@@ -42,7 +42,7 @@ class PluginTests(SynchronousTestCase):
     """The data of a broker."""
 
     def test_the_exported_topics_are_in_the_runtime_table(self) -> None:
-        """They are those of the settings, and are found through the name server."""
+        """The table has the topics of the settings, and is found through the name server."""
         with running_broker({"spark.export_topics": "b, a", "spark.export_traces": "true"}) as \
                 broker, Client([broker.namesrv_address]) as client:
             self.assertEqual(ask_brokers(client), Advertised(("a", "b"), True))

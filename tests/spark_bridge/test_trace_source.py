@@ -43,7 +43,7 @@ BODIES = (
     encode_records([pub("D", 5, False, 1), pub("D", 200, True, 1)]),
     encode_records([EndTransaction(T0 + 300, "R", "P", "orders", "D", "paid", "k",
                                    "10.0.0.1:10911", 2, "TX", "COMMIT_MESSAGE", False)]),
-    # a consumption of a message nobody traced the send of
+    # a consumption of a message whose send was not traced
     encode_records([after("E", "r4", 500, True)]),
 )
 COLUMNS = ("topic", "tags", "msgType", "producerGroup", "sendCount", "sendSuccess",

@@ -90,7 +90,7 @@ class BrokenTests(DoctorTestCase):
                           "set brokerIP1")
 
     def test_clients_are_told_a_wildcard(self) -> None:
-        """Nobody can connect to 0.0.0.0."""
+        """Clients cannot connect to 0.0.0.0."""
         self.assertBroken(self.examine(brokerIP1="0.0.0.0"), "address", "brokerIP1=0.0.0.0")
 
     def test_clients_are_told_a_name_without_address(self) -> None:
@@ -98,7 +98,7 @@ class BrokenTests(DoctorTestCase):
         self.assertBroken(self.examine(brokerIP1="broker.invalid"), "address", "broker.invalid")
 
     def test_name_server_is_not_there(self) -> None:
-        """Nobody listens at the address."""
+        """No server listens at the address."""
         address = f"127.0.0.1:{free_port()}"
         self.assertBroken(self.examine(namesrvAddr=address), "name server", address, "firewall")
 
@@ -252,14 +252,14 @@ class RunningTests(DoctorTestCase):
             self.assertIn(f"127.0.0.1:{up.broker_port} (listenPort) answers", texts)
 
     def test_it_does_not(self) -> None:
-        """Each of its ports, and the store that nobody uses."""
+        """Each of its ports is reported, and so is the store without a broker."""
         self.store.mkdir()
         broken = [each.check for each in self.examine(running=True)
                   if each.level is Level.BROKEN]
         self.assertEqual(broken, ["port", "port", "store"])
 
     def test_the_disk_is_not_waited_for(self) -> None:
-        """That is to know where nobody chose it: which messages may be lost, and what to set."""
+        """If no setting chooses it, the doctor says which messages may be lost and what to set."""
         [finding] = [each for each in self.examine() if each.check == "flush"]
         self.assertEqual(finding.level, Level.WARN)
         self.assertIn("500 ms", finding.text)
@@ -330,7 +330,7 @@ class CommandTests(DoctorTestCase):
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_bad_command_line(self) -> None:
-        """A word that is no setting, as of the other commands."""
+        """A word that is not a setting is refused, as by the other commands."""
         self.assertEqual(self.run_doctor("word")[0], 1)
 
 
@@ -393,6 +393,6 @@ class BrokersTests(DoctorTestCase):
         self.assertIn("2 for 3 brokers", finding.text)
 
     def test_a_wrong_number_is_a_bad_command_line(self) -> None:
-        """The number is no number of brokers, or a name server is asked about."""
+        """A number of 0 brokers is refused, and so is a number of name servers."""
         for kind, count in (("broker", "0"), ("namesrv", "2")):
             self.assertRaises(StartRefused, examine_brokers, kind, "", None, {}, count)

@@ -37,7 +37,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
 
 
 def call_unread(*arguments: str) -> tuple[int, bytes]:
-    """Run a command line whose standard output nobody reads: status, standard error."""
+    """Run a command line whose output has no reader; :returns: status and standard error."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -343,7 +343,7 @@ class OptionsTests(SynchronousTestCase):
         return options.subOptions
 
     def test_each_servers_options_equal_its_commands(self) -> None:
-        """The settings of each server are those of its command."""
+        """Each server has the same settings as its command."""
         up = self.parsed("up", "--data", "/d", "--broker-port", "1", "--namesrv-port=2", "a=b")
         self.assertEqual(up.kind, "up")
         self.assertEqual(up.settings.text("storePathRootDir"), "/d/store")

@@ -70,7 +70,7 @@ class CrashTests(EveryChangeCase, TransactionTestCase):
         self.box.stop()
 
     def finish(self) -> None:
-        """Let checks go on until nobody is asked any more."""
+        """Let checks go on until they ask no client any more."""
         quiet = 0
         while quiet < 6:
             asked = self.check(30_000)

@@ -44,8 +44,8 @@ class ReportTests(TransactionTestCase):
     def test_what_is_given_up_does_not_wait(self) -> None:
         """apache/rocketmq#2722: a message that is given up is delayed by its own property DELAY.
 
-        There it was a dead letter, which came two hours later. Here it is a half message that
-        nobody answers for. An administrator who has it checked again gets it back into its topic.
+        There it was a dead letter, which came two hours later. Here it is a half message for which
+        no producer answers. An administrator who has it checked again gets it back into its topic.
         """
         for properties in ({"DELAY": "18"}, {"TIMER_DELAY_SEC": "7200"}):
             with self.subTest(properties):

@@ -57,7 +57,7 @@ class NameLookupTests(TestCase):
         return []
 
     async def test_fetch_answers_like_the_blocking_lookup(self) -> None:
-        """Results and errors are those of the blocking look-up."""
+        """It returns the results and raises the errors of the blocking look-up."""
         self.patch(socket, "getaddrinfo", NameTable(ns=["10.0.0.1"], gone=[]))
         self.assertEqual(await self.lookup.fetch("ns:1"), ["10.0.0.1:1"])
         await self.assertFailure(

@@ -156,7 +156,7 @@ class FindRouteTests(NameServersTestCase):
         self.assertIsNone(self.ask())
 
     def test_none_answers(self) -> None:
-        """The error is that of the last name server."""
+        """The call fails with the error of the last name server."""
         self.client.answers = {"a:1": RemotingTimeout("slow"), "b:2": reply(
             ResponseCode.SYSTEM_ERROR, remark="broken")}
         failure = self.failureResultOf(

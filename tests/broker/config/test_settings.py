@@ -116,7 +116,7 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual((settings.int("port"), settings.text("name")), (5, "n"))
 
     def test_items_come_in_row_order_with_unknown_keys_last(self) -> None:
-        """All, or the important ones, in the order of the rows; unknown keys last."""
+        """Settings are listed in the order of their rows, and unknown keys are listed last."""
         settings = Settings.load(ROWS, overrides={"zzz": "1", "plugins": "a,b"})
         self.assertEqual(settings.items(important_only=True), [("port", "10911"), ("name", "")])
         names = [name for name, _ in settings.items()]
@@ -303,7 +303,7 @@ class UpdateTests(SynchronousTestCase):
                           [Setting("mine.rate", "int", 5, "A rate.", most=6)])
 
     def test_what_cannot_be_saved_is_not_changed(self) -> None:
-        """Nobody is told either."""
+        """If the file cannot be written, no setting changes, and no listener is told."""
         told: list[object] = []
         self.settings.on_change.append(told.append)
         self.settings.file = f"{self.path}/below-a-file"
@@ -352,7 +352,7 @@ class RowsTests(SynchronousTestCase):
                     self.assertEqual(row.parse(text, "default"), row.default_value(), msg=name)
 
     def test_apache_defaults(self) -> None:
-        """The defaults that clients and tools notice are those of Apache 5.3.3."""
+        """The settings that clients and tools notice have the defaults of Apache 5.3.3."""
         settings = Settings(broker_rows())
         for name, text in {
             "listenPort": "10911", "brokerClusterName": "DefaultCluster", "brokerPermission": "6",
@@ -423,7 +423,7 @@ class GetterTests(SynchronousTestCase):
         "number": {"int", "float"}, "addresses": {"text"}})
 
     def calls(self) -> Iterator[tuple[str, str, str]]:
-        """Each call with a literal name, as place, getter and name; options are no settings."""
+        """Yield place, getter and name of each call with a literal name; options do not count."""
         for folder in ("broker", "plugins", "acl", "trace", "transaction"):
             for path in sorted((self.ROOT / folder).rglob("*.py")):
                 for node in ast.walk(ast.parse(path.read_text())):

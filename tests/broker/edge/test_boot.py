@@ -314,7 +314,7 @@ class NoticeTests(SynchronousTestCase):
             "brokerRole": "SLAVE", "brokerId": "1"})), "")
 
     def test_no_name_server(self) -> None:
-        """A broker alone that reports to nobody is found by nobody."""
+        """A notice says that a single broker has no name server, so clients cannot find it."""
         alone = {"bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "namesrvAddr": ""}
         [notice] = boot.notices("broker", boot.broker_settings(None, alone))
         self.assertIn("no name server is given (-n HOST:PORT)", notice)

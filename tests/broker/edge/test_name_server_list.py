@@ -213,7 +213,7 @@ class LookupTests(ListTestCase):
         self.make(namesrvAddr=names, **LOOKUP)
 
     async def test_dns_addresses_in_another_order_are_no_change(self) -> None:
-        """All addresses of a name are used; another order is no change."""
+        """All addresses of a name are used; another order is not a change."""
         self.use("ns:9876")
         self.assertEqual(self.list.addresses, [])
         await self.fetch()

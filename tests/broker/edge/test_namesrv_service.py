@@ -125,7 +125,7 @@ class IdleTests(TestCase):
         settings.put("serverChannelMaxIdleTimeSeconds", 7)
         task.run(0)
         self.assertEqual(asked, [120_000, 7_000])
-        # Time in which the process did not run is no silence.
+        # Time in which the process did not run does not count as silence.
         self.assertIs(service._factory.steady, service.name_server.steady)
 
 

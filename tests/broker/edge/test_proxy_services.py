@@ -50,7 +50,7 @@ class AddressTests(SynchronousTestCase):
     """The visible address on all ports."""
 
     def test_born_host(self) -> None:
-        """The born host is that of the client; the name server accepts such connections too."""
+        """Messages have the client as born host; the name server accepts such connections, too."""
         with running_broker() as broker:
             for address in (broker.broker_address,
                             f"127.0.0.1:{broker.service.broker.vip_port}"):

@@ -206,9 +206,9 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertEqual(bodies(again), [b"1", b"3"])
 
     def test_a_slave_that_cannot_read_its_log_takes_nothing_more(self) -> None:
-        """It logs the fault once, is unhealthy, and is no master before a start has cut the log.
+        """It logs the fault once, is unhealthy, and is not a master before a start has cut the log.
 
-        Else it would acknowledge messages that the next start cuts.
+        Otherwise it would acknowledge messages that the next start cuts.
         """
         ends = []
         for body in (b"1", b"2", b"3"):
@@ -242,7 +242,7 @@ class SlaveRefusesWritesTests(KernelTestCase):
         self.assertEqual(bodies(again), [b"1", b"4"])
 
     def test_a_slave_whose_disk_cannot_be_read_takes_nothing_more(self) -> None:
-        """It logs the fault once; otherwise it would acknowledge messages that nobody can read."""
+        """It logs the fault once; otherwise it would acknowledge messages that cannot be read."""
         send(self.box)
         data = self.box.kernel.store.raw.read(0, 10_000)
         slave = self.make_box(settings={"brokerRole": "SLAVE", "brokerId": "1"})

@@ -119,7 +119,7 @@ class RegisterBrokerTests(BrokerRequestsCase):
         self.assertEqual(self.tables.live[KEY].data_version, DataVersion())
 
     def test_from_3_0_11_on_topics_alone_are_not_understood(self) -> None:
-        """The names of the fields differ from those of the body."""
+        """The fields have other names than the fields of the body."""
         self.register(TOPICS.encode(), version=FILTER_SERVERS_VERSION_MIN)
         self.assertEqual(self.tables.topics, {})
 
@@ -244,7 +244,7 @@ class LifeTests(BrokerRequestsCase):
         self.assertEqual((task.first_ms, task.period_ms()), (5, 5000))
         self.server.settings.update({"scanNotActiveBrokerInterval": "70"})
         self.assertEqual(task.period_ms(), 70)
-        # What the wall clock says is no silence.
+        # A change of the wall clock does not count as silence.
         self.server.time_ms = 120_000
         task.run(10**12)
         self.assertTrue(channel.active)

@@ -118,7 +118,7 @@ class SettingRequestTests(SynchronousTestCase):
         self.assertEqual(self.update("").code, ResponseCode.SUCCESS)
 
     def test_black_listed_settings_are_refused(self) -> None:
-        """The black list has those of the setting and some fixed ones; nothing is changed."""
+        """The black list has the names of the setting and some fixed names; nothing is changed."""
         self.settings.put("configBlackList", "bindAddress;waitSecondsForService")
         for name in ("bindAddress", "waitSecondsForService", "kvConfigPath", "configStorePath",
                      "rocketmqHome", "configBlackList"):

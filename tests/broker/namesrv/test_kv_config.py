@@ -77,7 +77,7 @@ class KVConfigTests(SynchronousTestCase):
         self.assertEqual(again.get("N", "k"), "1")
 
     def test_damage_without_backup_is_said(self) -> None:
-        """An empty table would overwrite data that could still be repaired by hand."""
+        """An empty table would overwrite data that a person could still repair."""
         self.disk.make_directory("/data/namesrv")
         for text in (b"{", b'{"configTable":{"N":5}}', b"\xff"):
             self.disk.write_file(PATH, text)

@@ -133,7 +133,7 @@ class RegisterTests(RouteInfoCase):
         self.assertEqual(self.addresses(), {0: MASTER})
 
     def test_a_slaves_topics_do_not_count(self) -> None:
-        """A slave changes no topic, unless its version is that of a 5.x broker."""
+        """A slave does not change a topic, unless it has the version of a 5.x broker."""
         self.routes.register(make_registration(), 0)
         self.routes.register(make_registration(SLAVE, {"T": 4, "V": 6}, broker_id=1), 1)
         self.assertEqual(self.perms(), {"T": 6, "U": 6})
@@ -346,7 +346,7 @@ class LeaveTests(RouteInfoCase):
         self.assertEqual(self.addresses(), {0: MASTER})
 
     def test_silence_of_exactly_the_time_allowed_is_life(self) -> None:
-        """The limit is 120 s or that of the broker; one millisecond more is too long."""
+        """A broker that is silent for 120 s stays, and is removed one millisecond later."""
         registration = make_registration()
         self.routes.register(registration, 1000)
         self.assertEqual(self.routes.scan_not_active_broker(1000 + BROKER_TIMEOUT_MS), [])

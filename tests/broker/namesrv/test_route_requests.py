@@ -123,7 +123,7 @@ class ReadRequestTests(RouteRequestsCase):
             "brokerAddrs": {}, "brokerName": "z", "cluster": "D"}})
 
     def test_lists_of_topics(self) -> None:
-        """All topics, those of a cluster, and those of the system."""
+        """The name server lists all topics, the topics of a cluster, and the system topics."""
         code = RequestCode
         self.assertEqual(self.answer(code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
                          {"topicList": ["T", "U"]})

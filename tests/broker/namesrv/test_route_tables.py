@@ -301,7 +301,7 @@ class RouteTablesTests(SynchronousTestCase):
     """The machine above is run."""
 
     def test_tables_agree_with_the_model_after_every_step(self) -> None:
-        """For any mix of registrations, departures, silence and lost connections."""
+        """They agree for any mix of registrations, departures, silence and lost connections."""
         run_state_machine_as_test(
             RoutesMachine,
             settings=settings(max_examples=examples(60), stateful_step_count=30, deadline=None))

@@ -212,9 +212,7 @@ class TrustTests(SynchronousTestCase):
             self.assertEqual(self.address(peer, **settings), expected, msg=repr((peer, settings)))
 
     def test_who_is_charged(self) -> None:
-        """A host whose headers nobody vouches for counts as one host, whatever
-        addresses it sends.
-        """
+        """A host that is not trusted counts as one host, whatever addresses it sends."""
         for settings, expected in (({}, "10.1.2.3"), ({"proxy.trusted": "*"}, "192.0.2.7"),
                                    ({"proxy.trusted": "10.0.0.0/8"}, "192.0.2.7")):
             stage = proxy_stage(boot.broker_settings(None, settings), lambda: BEGIN_MS)

@@ -57,7 +57,7 @@ class ModeTests(TlsTestCase):
         self.assertEqual(behind_proxy.protocol.remote_address, "192.0.2.7:555")
 
     def test_behind_a_proxy(self) -> None:
-        """The PROXY header comes before TLS, and its address is that of the client."""
+        """The PROXY header comes before TLS and contains the address of the client."""
         peer = TlsPeer(self.make_server(), first=b"PROXY TCP4 192.0.2.7 10.0.0.1 555 1\r\n")
         peer.shake_hands()
         self.assertEchoes(peer)

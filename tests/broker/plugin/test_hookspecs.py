@@ -93,7 +93,7 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(found, expected)
 
     def test_sections_and_hooks_are_in_the_order_of_the_file(self) -> None:
-        """Sections and hooks are in the order of the source, which is that of the calls."""
+        """Sections and hooks are in the order of the source, in which they are also called."""
         names = [name for _, names in hooks_by_section() for name in names]
         self.assertEqual(names, list(declared()))
         hooks = PAGE.read_text().partition("\n## Types\n")[0]

@@ -175,7 +175,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_handler_that_returns_none(self) -> None:
-        """None is no reply, and nothing is written."""
+        """If a handler returns None, no reply is written."""
         client = Conversation(make_server([RequestHandler(WAIT, lambda request: None)]))
         client.says(encode_request(WAIT, 1), encode_request(99, 2))
         self.assertEqual(client.hears(), [(2, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)])
@@ -198,7 +198,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_handler_that_returns_no_reply(self) -> None:
-        """A result that is no reply, or that cannot be encoded, is an error of ours."""
+        """A result that is not a reply, or that cannot be encoded, is an error of ours."""
         async def coroutine(request: Request[Any]) -> Reply:
             return Reply()
 
@@ -325,7 +325,7 @@ class DispatchTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), LINES_A_MINUTE)
 
     def test_unreadable_opaque(self) -> None:
-        """An opaque that is no int32 is not returned, because no client could read the reply."""
+        """An opaque that is not an int32 is not returned, because no client could read it."""
         for text in (b"2147483648", b"-2147483649", b"99999999999", b"9999999999", b"7.5", b"1e10"):
             self.client.says(encode_frame(JSON, b'{"code":10,"opaque":%s}' % text, b""))
             self.assertEqual(self.client.hears(), [(0, ResponseCode.SYSTEM_ERROR)], msg=text)

@@ -107,7 +107,7 @@ class LongAnswersTests(SynchronousTestCase):
         return answer
 
     def test_many_questions_of_one_connection_do_not_keep_anothers_waiting(self) -> None:
-        """Many requests of one connection do not delay those of another."""
+        """Many requests of one connection do not delay the requests of another connection."""
         many = [self.waiting(0) for _ in range(10)]
         other = self.waiting(1, steps=2)
         for _ in range(5):

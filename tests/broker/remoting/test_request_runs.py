@@ -93,7 +93,7 @@ class UnreadTests(SynchronousTestCase):
             self.assertIsNone(self.check(frame_of(fields)), name)
 
     def test_what_is_unusual_is_read(self) -> None:
-        """Other codes, responses, batches, unit mode, remarks, JSON, and non-ASCII texts."""
+        """The general reader reads other codes, responses, batches, remarks and non-ASCII texts."""
         remark = encode_binary_header(SEND, "JAVA", 479, 7, 0, "remark", PLAIN)
         for frame in (
             frame_of(PLAIN, code=320), frame_of(PLAIN, code=566), frame_of(PLAIN, flag=1),

@@ -141,7 +141,7 @@ class AcknowledgementTests(SynchronousTestCase):
         self.assertEqual(self.replica.waiting, [])
 
     def test_a_stage_has_its_own_time(self) -> None:
-        """It is counted from the append, as that of the others."""
+        """The time of a stage is counted from the append, like the times of the other stages."""
         chain = acknowledgement(
             self.flush, Stage(self.replica, ResponseCode.FLUSH_SLAVE_TIMEOUT, lambda: 3000),
             clock=lambda: self.now_ms)

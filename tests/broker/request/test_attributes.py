@@ -116,7 +116,7 @@ class AlterTests(SynchronousTestCase):
         self.assertEqual(self.refusal(False, "-queue.type", queue_type="SimpleCQ"), remark)
 
     def test_deletion_of_what_is_not_there(self) -> None:
-        """The error comes before that of an unknown attribute."""
+        """The error of a missing attribute comes before the error of an unknown one."""
         for name in ("message.type", "nope"):
             self.assertEqual(self.refusal(False, f"-{name}"),
                              f"attempt to delete a nonexistent key: {name}")

@@ -105,7 +105,7 @@ class HeartbeatTests(ClientCase):
                          TopicConfig("%RETRY%U", 1, 1, 6, topic_sys_flag=2))
 
     def test_retry_topic_as_the_group_says(self) -> None:
-        """Its queues are those of the group, its order that of a subscribed topic."""
+        """The group determines its queues, and a subscribed topic determines its order."""
         kernel = self.box.kernel
         kernel.subscription_group.update(SubscriptionGroupConfig("G", retry_queue_nums=3), {})
         kernel.topic_config.update(TopicConfig("Ordered", order=True), {})
@@ -196,7 +196,7 @@ class HeartbeatTests(ClientCase):
         self.assertEqual(body_of.consumer_id_list, ["j", "g", "c"])
 
     def test_broken_bodies(self) -> None:
-        """Each is refused with a reason and registers nobody."""
+        """Each body is refused with a reason and does not register a client."""
         for body in (b"", b"{", b"[]", b"null", b"{}", b'{"clientID":5}',
                      b'{"clientID":"c","consumerDataSet":[{}]}'):
             reply = self.box.ask(RequestCode.HEART_BEAT, body=body, peer=self.peers[0])

@@ -140,7 +140,7 @@ class WrittenTests(OffsetCase):
     """The text of the file, which is joined from rows."""
 
     def test_as_the_whole_would_be(self) -> None:
-        """The text is the same as that of the whole table, also after changes and deletions."""
+        """The text equals the text of the whole table, also after changes and deletions."""
         def check() -> None:
             self.table.persist()
             self.assertEqual(self.disk.read_file(PATH), self.table.wrapper().encode_pretty())
@@ -326,7 +326,7 @@ class FileTests(OffsetCase):
         self.assertEqual(again.query("G", "T", 0), 5)
 
     def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
-        """A file that is no table stops the start, and the error names it."""
+        """A file that is not a table stops the start, and the error names it."""
         self.write('{"offsetTable":["T@G"]}')
         self.assertIn(PATH, str(self.assertRaises(StoreDamaged, self.table.load)))
 

@@ -194,7 +194,7 @@ class LanguageTests(SynchronousTestCase):
         self.assertEqual(asked.count("wrong"), 2)
 
     def test_a_filter_is_as_dear_as_its_language_says_of_the_expression(self) -> None:
-        """The cost of a filter is that of its language; 1 is the default."""
+        """A filter has the cost that its language gives it, or 1 by default."""
         self.assertEqual(self.languages.make_filter("EQUALS", "a=1").cost, 1)  # type: ignore
 
         class Dear(Equals):

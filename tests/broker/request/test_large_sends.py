@@ -256,7 +256,7 @@ class StoredTests(LargeCase):
         self.assertEqual(self.box.kernel.stats.sums("TOPIC_PUT", "T").count, 2 * MANY)
 
     def test_waits_for_replicas(self) -> None:
-        """The response waits as that of any send, and reports late replicas."""
+        """The response waits for replicas, as for any send, and reports late replicas."""
         for code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT):
             safe: Deferred[None] = Deferred()
             self.box.kernel.acknowledgement.stages[:] = [

@@ -159,7 +159,7 @@ class TaskTests(_ZoneCase):
         self.assertEqual((event["put"], event["got"]), (0, 0))
 
     def test_day_of_a_clock_that_is_set(self) -> None:
-        """The clock is read often, and a day that it goes back is no new day."""
+        """The clock is read often, and a clock that goes back does not begin a new day."""
         box = self.make()
         task = self.task(box, "record the day")
         assert callable(task.period_ms)

@@ -221,7 +221,7 @@ class NextBrokerTests(PullTestCase):
         self.assertEqual([self.next_broker(offset) for offset in (0, 1)], [3, 3])
 
     def test_caught_up(self) -> None:
-        """The id is that of the group's setting."""
+        """The response suggests the broker id of the group's setting."""
         self.assertEqual([self.next_broker(offset) for offset in (4, 5)], [2, 2])
 
     def test_the_master_is_suggested_where_slaves_are_not_read(self) -> None:

@@ -155,7 +155,7 @@ class WakeTests(PullHoldTestCase):
 
     def test_cost_of_other_tags(self) -> None:
         """The cost of a message that no pull wants does not depend on the number of pulls."""
-        # Here the two tags share no place.
+        # With this salt, the two tags have different places.
         self.patch(waiting_by_tag, "_SALT", 0x9E3779B97F4A7C15)
         self.box.kernel.topic_config.table["T"].read_queue_nums = 16
         self.box.kernel.topic_config.table["T"].write_queue_nums = 16

@@ -337,7 +337,7 @@ class NoAutoCreationTests(SendTestCase):
     settings = {"autoCreateTopicEnable": "false"}  # noqa: RUF012
 
     def test_an_unknown_topic_is_refused(self) -> None:
-        """An unknown topic is refused; one that was made by hand is not."""
+        """An unknown topic is refused; a topic that an administrator has created is not."""
         self.assertEqual(self.refused("new")[0], ResponseCode.TOPIC_NOT_EXIST)
         self.box.kernel.topic_config.table["new"] = TopicConfig("new", 4, 4)
         self.sent("new")

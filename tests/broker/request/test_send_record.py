@@ -1,4 +1,4 @@
-"""The records of plain sends are the same as those of the general code."""
+"""Plain sends have the same records as with the general code."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class PlainTests(SynchronousTestCase):
         self.assertEqual((len(record.keys), record.is_plain), (1, False))
 
     def test_what_must_be_looked_at_closely_has_no_record(self) -> None:
-        """Messages with special properties, refused ones, and those of other kinds."""
+        """A message that is refused, special, or of another kind has no record."""
         many = " ".join(f"k{number}" for number in range(KEYS_MAX))
         for change in (
             {"i": "UNIQ_KEY\x01U\x02DELAY\x013\x02"}, {"i": f"UNIQ_KEY\x01U\x02KEYS\x01{many}"},

@@ -278,7 +278,7 @@ class SubscriptionGroupTableTests(SynchronousTestCase):
             self.assertEqual(table.forbidden, {})
 
     def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
-        """A file that is no table stops the start, and the error names it."""
+        """A file that is not a table stops the start, and the error names it."""
         self.write('{"subscriptionGroupTable":{"G":{}}}')
         error = self.assertRaises(StoreDamaged, self.make().load)
         self.assertIn(PATH, str(error))

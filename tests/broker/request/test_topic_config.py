@@ -312,7 +312,7 @@ class RegistrationTests(TableCase):
         self.assertNotIn("n" * 256, table.table)
 
     def test_size_of_rows(self) -> None:
-        """The size is that of the rows, whatever happened to them, and not more than computed."""
+        """After each change the size is the sum of all rows, and no row exceeds its estimate."""
         table = self.make()
         empty = table.rows_size
         table.require_room([])
@@ -326,7 +326,7 @@ class RegistrationTests(TableCase):
         self.assertEqual(table.rows_size, empty)
 
     def test_a_broker_without_permission_masks_only_what_it_registers(self) -> None:
-        """The registered permissions are masked, and those of the table are not."""
+        """The broker masks the permissions that it registers, and keeps its own table unchanged."""
         table = self.make(brokerPermission="4")
         table.update(TopicConfig("T", 3, 2, 6, topic_sys_flag=1), {})
         told = self.told(table).topic_config_table
@@ -418,7 +418,7 @@ class FileTests(TableCase):
             self.assertEqual(table.data_version.counter, saved["dataVersion"]["counter"])
 
     def test_a_file_that_is_no_table_stops_the_start_and_is_named(self) -> None:
-        """A file that is no table stops the start, and the error names it."""
+        """A file that is not a table stops the start, and the error names it."""
         self.write('{"topicConfigTable":{"T":{"topicName":"T","perm":"x"}}}')
         error = self.assertRaises(StoreDamaged, self.make().load)
         self.assertIn(PATH, str(error))

@@ -365,7 +365,7 @@ class GroupTests(RequestCase):
     """The requests 200, 207 and 225."""
 
     def test_creation_and_change(self) -> None:
-        """The group is that of the body, with defaults for missing fields; it is saved."""
+        """The group has the fields of the body, and defaults for missing fields; it is saved."""
         body = SubscriptionGroupConfig("G", retry_max_times=3, consume_enable=False)
         self.assertEqual(self.group(body.encode()), GOOD)
         self.assertEqual(self.kernel.subscription_group.table["G"], body)

@@ -63,7 +63,7 @@ class WaitingTests(SynchronousTestCase):
         self.assertLessEqual(set(found), set(self.there))
 
     def test_requests_may_come_and_go_in_any_order(self) -> None:
-        """Coming and going at random, few and many, of one tag, of several and of all."""
+        """Requests for one tag, for several tags or for all tags come and go at random."""
         rng = random.Random(1)
         tags = [f"tag{number}" for number in range(300)]
         for step in range(3000):

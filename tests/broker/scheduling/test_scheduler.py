@@ -92,7 +92,7 @@ class LaneTests(SchedulerCase):
         self.assertEqual(self.done, ["now", "waits", "behind"])
 
     def test_unwanted_work_is_closed_and_its_deferred_fires(self) -> None:
-        """Work whose result nobody needs is closed, and its Deferred fires with None."""
+        """Work is closed when its result is not needed, and its Deferred fires with None."""
         wanted = [True]
         closed: list[bool] = []
 

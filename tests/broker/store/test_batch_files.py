@@ -30,7 +30,7 @@ class BatchTestCase(SynchronousTestCase):
         self.records: list[MessageRecord] = []
 
     def append(self, *sizes: int) -> None:
-        """Append batches of so many messages; 0: a message that is no batch."""
+        """Append batches of these sizes; a size of 0 appends a message that is not a batch."""
         for size in sizes:
             self.box.now_ms += 10
             name = b"%d" % len(self.records)

@@ -130,7 +130,7 @@ class CommitFlushTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_flush_due(self) -> None:
-        """Four pages after half a second, anything after ten seconds, and nothing during a sync."""
+        """Four pages are due after half a second, and less after ten; a sync delays both."""
         self.write(100)
         self.flush.flush_due(100_000)
         self.run_job()

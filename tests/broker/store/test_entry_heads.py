@@ -62,7 +62,7 @@ class EntryHeadsTests(SynchronousTestCase):
         self.assertEqual((framing.begin_index, framing.next_index, framing.term), (5, 5, 3))
 
     def test_a_record_follows_its_head_only_in_its_place(self) -> None:
-        """Another position, another magic number, or another size is no entry."""
+        """Data with another position, magic number or size is not an entry."""
         data, _ = entries(1)
         self.assertTrue(record_follows(b"x" + data, 1, 0))
         self.assertFalse(record_follows(data, 0, 1))

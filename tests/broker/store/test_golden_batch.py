@@ -63,7 +63,7 @@ class GoldenBatchTests(SynchronousTestCase):
         self.box = golden_box().open()
 
     def test_every_pull_gets_what_apache_gave(self) -> None:
-        """From each offset, in the middle of batches as well, with room for many and for few."""
+        """The pulls begin at each offset, also in a batch, with room for many messages or few."""
         pulls = answers("pull")
         self.assertGreater(len(pulls), 70)
         for row in pulls:

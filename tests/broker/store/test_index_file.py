@@ -167,7 +167,7 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(len(reads), 1)
 
     def test_a_header_whose_end_is_no_items_message_is_not_whole(self) -> None:
-        """The end must be that of an item's message; that of an earlier item is valid."""
+        """The header must end at an item's message, which may be the message of an earlier item."""
         self.put(1, 3)
         self.flush()
         for header, whole in (((1000, 3000, 1, 3, 3, 4), True), ((1000, 3000, 1, 2, 3, 4), True),

@@ -168,7 +168,7 @@ class WholeStoreTests(_StoreTests):
         self.assertEqual(report.counts["records not in the index yet"], COUNT + 1 - items // 3)
 
     def test_a_killed_brokers_half_written_tail_is_no_finding(self) -> None:
-        """The incomplete record of a killed broker is no finding."""
+        """The check does not report the incomplete record of a killed broker."""
         box = self.box._again().open()
         (record,) = box.append(message("Topic", b"x" * 300))
         box.store.close()
@@ -341,7 +341,7 @@ class QueueDamageTests(_StoreTests):
         self.expect((name, "byte 208", "the record's size"))
 
     def test_tags_code(self) -> None:
-        """The code is not that of the tag."""
+        """The check reports a code that does not belong to the tag."""
         name, _ = self.change(31, lambda place, size, code: ENTRY.pack(place, size, code + 1))
         self.expect((name, "byte 232", "'Tag0'", str(tags_code("Tag0") + 1)))
 
@@ -509,7 +509,7 @@ class ExtensionTests(_StoreTests):
                     (f"{300:020d}", "byte 30:", "store time"))
 
     def test_lost_unit(self) -> None:
-        """The bytes to which an entry refers are no unit; the entry and the file are named."""
+        """The check names an entry that refers to bytes that are not a unit, and their file."""
         self.patch_at(self.extension(0), 60, b"\x00\x15")
         lines = self.expect(("consumequeue/Topic/0/", "byte 72:", "the address of a unit"),
                             (f"consumequeue_ext/Topic/0/{0:020d}", "byte 60:", "a size of 21"))

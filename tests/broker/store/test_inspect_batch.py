@@ -108,7 +108,7 @@ class BatchDamageTests(SynchronousTestCase):
             f"commitlog/{0:020d} byte {place}: the same 2 more times behind it")
 
     def test_a_topic_made_again(self) -> None:
-        """Records of the deleted queue are no finding."""
+        """The check does not report records of the deleted queue."""
         self.box = self.box._again().open()
         self.box.store.delete_topic(TOPIC)
         self.box.append(inner_batch(TOPIC, [b"a", b"b"]))

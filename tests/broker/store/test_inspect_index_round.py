@@ -144,7 +144,7 @@ class UnfinishedRoundTests(SynchronousTestCase):
         self.assertTrue(any(f"slot {slot}:" in line for line in lines), msg=f"{lines}")
 
     def test_places_that_go_back_to_none_that_was_there(self) -> None:
-        """Damage is no sign of a kill, so the chains are checked as usual."""
+        """Damage is not a sign of a kill, so the chains are checked as usual."""
         self.patch_at(self.item_position(2 * ALL) + 4, (17).to_bytes(8, "big"))
         begin_ms, end_ms, begin, _, used, count = self.header()
         self.patch_at(0, HEADER.pack(begin_ms, end_ms, begin, 17, used - 1, count))

@@ -184,7 +184,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.expect("checkpoint: expected a line committedIndex=NUMBER")
 
     def test_what_a_cut_left_over(self) -> None:
-        """Old entries after the end, which Apache's member leaves there, are no damage."""
+        """Old entries after the end, which Apache's member leaves there, are not damage."""
         entry = self.entries[-2]
         data = b"".join(path.read_bytes() for path in
                         sorted((self.root / f"dledger-{ID}/data").glob("0*")))
@@ -219,7 +219,7 @@ class LedgerCheckTests(SynchronousTestCase):
         self.assertEqual([files.entry_of(place) for place, _ in by_key], [(8, 1), (54, 2)])
 
     def test_which_ledger(self) -> None:
-        """A single ledger is found; of several, one must be named; an empty folder is no log."""
+        """A single ledger is found, one of several must be named, and empty folders are ignored."""
         (self.root / "commitlog").mkdir()
         self.assertEqual(check(self.root)[0], [])
         (self.root / "dledger-n1/data").mkdir(parents=True)

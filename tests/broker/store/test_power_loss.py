@@ -246,7 +246,7 @@ class PowerLossTests(SynchronousTestCase):
         self.assertEqual(self.box.bodies(), bodies)
 
     def test_entries_are_written_again(self) -> None:
-        """They then survive a loss of power, as those of a successful sync."""
+        """The entries then survive a loss of power, like the entries of a successful sync."""
         bodies = self.sent(5)
         self.flushed()
         self.disk.fail_sync_in = 1

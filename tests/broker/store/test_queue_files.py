@@ -133,7 +133,7 @@ class QueueFilesTests(SynchronousTestCase):
             self.assertEqual((queue.min_offset, len(opens)), (0, 1), msg=f"{thorough}")
 
     def test_place_that_is_known(self) -> None:
-        """It is that of the message at the beginning, also after a cut or a new beginning."""
+        """The known place belongs to the first message, also after a cut or a new beginning."""
         self.queue.add(0, 500, 100, 0)
         self.files.correct_min_offset(self.queue, 0)
         self.files.cut(self.queue, 500)
@@ -263,7 +263,7 @@ class QueueFilesTests(SynchronousTestCase):
         self.assertIn(self.path(0), str(error))
 
     def test_foreign_names_are_left_alone(self) -> None:
-        """A directory whose name is no queue id is no queue."""
+        """A directory whose name is not a queue id is not loaded as a queue."""
         self.disk.make_directory("/cq/T/notes")
         self.assertEqual(list(self.files.load_all()), [])
 

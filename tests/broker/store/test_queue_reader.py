@@ -77,7 +77,7 @@ class GetMessageTests(SynchronousTestCase):
         self.assertEqual((result.min_offset, result.max_offset), (1, 3))
 
     def test_records_are_verbatim(self) -> None:
-        """The records are those of the commit log."""
+        """The reader returns the records with the bytes of the commit log."""
         (record,) = self.box.append(message(body=b"abc", tag="t"))
         result = self.get(0)
         self.assertEqual(result.messages, [self.box.store.look_message(0)])
@@ -95,7 +95,7 @@ class GetMessageTests(SynchronousTestCase):
             self.check(found, "NO_MATCHED_MESSAGE", following)
 
     def test_count_limits(self) -> None:
-        """The limits are the requested number and that of the settings."""
+        """The request and the settings limit the number of messages."""
         self.box.append(*[message() for _ in range(20)])
         self.check(self.get(0, 3), "FOUND", 3, 3)
         self.check(self.get(3, 32), "FOUND", 8, 5)

@@ -123,7 +123,7 @@ class PassTests(SynchronousTestCase):
         self.assertEqual(found, [[1, 1, 0, 0], [0, 0, 1, 1]])
 
     def test_keys_equal_those_of_a_full_property_parse(self) -> None:
-        """They are equal to those of a parser of all properties, whatever the properties are."""
+        """The keys equal the keys from a parser of all properties, whatever the properties are."""
         texts = (
             "", "KEYS\x01", "KEYS\x01a", "KEYS\x01a\x02", "KEYS\x01a\x02KEYS\x01b c\x02",
             "KEYS\x01a\x02KEYS\x01\x02", "XKEYS\x01a\x02", "KEYS\x01a\x02XKEYS\x01b\x02",

@@ -310,7 +310,7 @@ class CareTests(RetentionCase):
         self.assertEqual(self.box.log_files(), [4])
 
     def test_one_that_is_gone(self) -> None:
-        """A file that was deleted by hand does not block the others."""
+        """A file that another program has deleted does not block the others."""
         self.disk.used_ratio = 0.8
         self.expire()
         self.disk.remove(segment_path("/store/commitlog", 0))

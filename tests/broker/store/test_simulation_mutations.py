@@ -39,7 +39,7 @@ class MutationTests(SynchronousTestCase):
                 for seed in range(SEED_COUNT):
                     Simulation(seed).run()
         finally:
-            # What the store logs of a failing disk is no failure of the test.
+            # Errors that the store logs about a failing disk do not fail the test.
             gc.collect()
             self.flushLoggedErrors()
 

@@ -349,7 +349,7 @@ class TopicMadeAgainTests(SynchronousTestCase):
     """Offsets of a topic that was deleted and made again."""
 
     def test_kill_afterwards(self) -> None:
-        """The messages of the new topic are present, and those of the old one are not."""
+        """The messages of the new topic are present, and the messages of the old topic are not."""
         box = StoreBox().open()
         box.append(*[message(body=b"old%d" % n) for n in range(30)])
         box.step(60_000)

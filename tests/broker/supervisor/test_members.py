@@ -127,7 +127,7 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual(values["settings.own_file"], os.path.abspath("d/b-0/config/broker.conf"))
 
     def test_all_have_the_folder_above_the_stores(self) -> None:
-        """The folder is that of the command, unless a broker has one of its own."""
+        """Each broker gets the folder above the stores, unless the settings name another one."""
         settings = settings_of()
         settings.add_rows([Setting("mine.home", "path", "", "", of_each="above_store")])
         self.assertEqual(members_of(settings, 2)[1].values["mine.home"], "/")

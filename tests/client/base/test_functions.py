@@ -92,7 +92,7 @@ class OptionTests(SynchronousTestCase):
             self.assertIn("give a plain function", str(error))
 
     def test_each_option_refuses_a_function_that_would_not_run(self) -> None:
-        """Generators everywhere, and coroutine functions unless the style awaits them."""
+        """Generators are refused, and so are coroutine functions unless the style awaits them."""
         count = 0
         for kind, rows in (("Producer", PRODUCER), ("Consumer", CONSUMER),
                            ("PullConsumer", PULL_CONSUMER), ("PopConsumer", POP_CONSUMER)):

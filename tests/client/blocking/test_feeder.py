@@ -70,7 +70,7 @@ class FeederTests(SynchronousTestCase):
         return cast("list[int]", batch.messages)
 
     def test_messages_of_a_queue_go_to_several_workers(self) -> None:
-        """Batches have the configured size, and their number is that of the workers."""
+        """Each of the two workers gets one batch, which has the configured size."""
         self.feed(9, 2)
         self.assertEqual([self.taken(), self.taken()], [[0, 1], [2, 3]])
         self.assertTrue(self.lines.empty())

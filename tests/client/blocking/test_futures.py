@@ -1,4 +1,4 @@
-"""The futures of sends behave as those of the standard library."""
+"""The futures of sends behave like futures of the standard library."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FutureTests(SynchronousTestCase):
         self.assertEqual(called, [future, future])
 
     def test_functions_of_the_standard_library_wait_for_it(self) -> None:
-        """The functions are ``wait``, ``as_completed`` and those of asyncio."""
+        """``wait``, ``as_completed`` and ``asyncio.wrap_future`` work with such a future."""
         futures = [running_future() for _ in range(3)]
         finish(futures[0], 0)
         done, waiting = wait(futures, 30, FIRST_COMPLETED)

@@ -101,7 +101,7 @@ class FillTests(SynchronousTestCase):
         self.assertEqual(len(self.posted), 1)
 
     def test_messages_wait_for_others_and_each_has_its_own_result(self) -> None:
-        """A message has its id and offset; its properties are those of any message."""
+        """Each message has its own id and offset, and the usual properties."""
         waiting = [self.send(b"%d" % number) for number in range(3)]
         self.wait(9)
         self.assertEqual(self.parts(), [])

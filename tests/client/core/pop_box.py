@@ -52,7 +52,7 @@ class _Message:
 
 
 class PopBroker:
-    """One broker with one topic; all times are those of the clock."""
+    """One broker has one topic and takes all times from the clock."""
 
     def __init__(self, clock: HandClock, name: str = "a") -> None:
         self.clock = clock
@@ -198,7 +198,7 @@ class PopBroker:
 class PopBox(Box):
     """A core with a member of a group ``g`` that pops topic ``T``; options as programs give them.
 
-    ``expression`` is that of the subscription.
+    The member subscribes with ``expression``.
     """
 
     def __init__(self, expression: str | None = None, **options: Any) -> None:

@@ -88,7 +88,7 @@ class _Driver:
 
 
 class MemoryShell(Shell):
-    """A shell whose loop is that of the cluster.
+    """A shell that runs on the loop of the cluster.
 
     ``ends`` counts the waits of programs that ended with a result; ``on_end`` is called at each of
     them, before the program runs again.

@@ -157,7 +157,7 @@ class LoopTests(TestCase):
         return self.both(main)
 
     def test_a_message_without_a_value_ends_the_run_when_the_option_says_so(self) -> Deferred[Any]:
-        """The error is that of the message, and waiting workers end, too."""
+        """The run raises the error of the message, and waiting workers end, too."""
         async def main(loop: Loop) -> None:
             async with self.producer(loop) as producer:
                 topic = self.topic(loop)

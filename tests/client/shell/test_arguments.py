@@ -111,7 +111,7 @@ class MessageTests(SynchronousTestCase):
             self.assertIn("timeout_s", str(error))
 
     def test_the_name_of_a_producers_group_is_checked(self) -> None:
-        """The rules are those of a consumer's group."""
+        """The name of a producer's group follows the rules for a consumer's group."""
         error = self.assertRaises(OptionError, RecordingProducer, group="a b")
         self.assertIn("'a b'", str(error))
 

@@ -116,7 +116,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual((self.read(), Path(f"{file.path}.bak").read_bytes()), (b"4.", b"3."))
 
     def test_only_regular_files_are_read(self) -> None:
-        """A read of a pipe could wait for ever, and that of a device might never end."""
+        """A read of a pipe could wait for ever, and a read of a device might never end."""
         def pipe(path: Path) -> None:
             os.mkfifo(path)
 

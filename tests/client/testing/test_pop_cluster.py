@@ -56,7 +56,7 @@ class PopClusterTests(SynchronousTestCase):
             cluster.pop_member("billing", "orders")
 
     def test_faults_lose_no_message(self) -> None:
-        """Cut connections, late and mixed replies, a killed broker, a killed member: by seed."""
+        """A seed chooses the faults: cut connections, late replies, a killed broker or member."""
         for seed in range(4):
             self.faults(seed)
 

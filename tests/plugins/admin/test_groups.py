@@ -44,7 +44,7 @@ class GroupQuestionsTests(SynchronousTestCase):
         self.addCleanup(self.box.stop)
 
     def test_every_group_the_systems_own_among_them(self) -> None:
-        """Every group, the system's own among them, with the version of the table."""
+        """The response has every group, also the system's groups, and the version of the table."""
         group = SubscriptionGroupConfig("g", retry_max_times=3)
         self.box.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group.encode())
         reply = self.box.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

@@ -108,7 +108,7 @@ class TransientStorePoolTests(SynchronousTestCase):
     """The rows of 28 about Apache's pool of buffers, which this broker does not have."""
 
     def test_no_pool(self) -> None:
-        """The rows are those of an Apache broker without a pool, whatever the settings are."""
+        """The rows equal the rows of an Apache broker without a pool, whatever the settings are."""
         settings = {"transientStorePoolEnable": "true", "transientStorePoolSize": "7"}
         for asked in ({}, settings):
             box = KernelBox([("admin", admin.Plugin)], asked)

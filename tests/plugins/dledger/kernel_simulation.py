@@ -2,7 +2,7 @@
 
     KernelSimulation(seed).run()
 
-The brokers are those of ``kernels.py``: kernels with the plugin and with delayed messages. Clients
+The brokers come from ``kernels.py``: kernels with the plugin and with delayed messages. Clients
 send, also without waiting (WAIT=false) and one-way, and read from all brokers, while brokers are
 killed, cut off and slowed down. At the end everything is repaired, and the history is checked with
 ``tests/history``. Further rules:

@@ -21,7 +21,7 @@ from twistmq.plugins.dledger.group_broker import GroupBroker
 __all__ = ["GROUP", "IDS", "LiveGroup", "live_group", "live_group_of"]
 
 IDS: Final = ("n0", "n1", "n2")
-#: The name of the group, and that of its brokers.
+#: The name of the group, which its brokers also have.
 GROUP: Final = "orders"
 
 

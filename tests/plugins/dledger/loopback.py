@@ -43,7 +43,7 @@ class Machine:
     #: Whether the listener was told to accept work, and not told to stop.
     accepts: bool = False
     failed: bool = False
-    #: Saves and syncs that the test ends by hand, while ``is_slow``.
+    #: Saves and syncs that wait until the test ends them, while ``is_slow``.
     is_slow: bool = False
     held: list[Deferred[None]] = field(default_factory=list)
     saves: int = 0

@@ -287,7 +287,7 @@ def _common(first: tuple[_Key, ...], second: tuple[_Key, ...]) -> tuple[_Key, ..
 
 
 class StoreLog(DiskLog):
-    """The log on such a disk. Positions are those of the ledger."""
+    """The log on such a disk. Each position is a position in the ledger."""
 
     disk: StoreDisk
     #: Called when the process ends in the middle of a removal.

@@ -68,7 +68,7 @@ class TransferTests(CommandCase):
             producer.send("T", b"after the transfer")
 
     def test_by_the_name_of_the_brokers(self) -> None:
-        """The members are those of the brokers' settings."""
+        """The command takes the members from the settings of the brokers."""
         self.transfer("-b", GROUP)
 
     def test_by_the_list_of_members(self) -> None:

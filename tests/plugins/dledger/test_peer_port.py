@@ -18,7 +18,7 @@ from twistmq.protocol.command import RemotingCommand, decode_command, encode_rep
 from twistmq.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, encode_frame
 from twistmq.raft.messages import HeartbeatResponse, VoteResponse, VoteResult
 
-#: The host of a member, and one of nobody.
+#: The host of a member, and a host that does not belong to a member.
 MEMBER_HOST, OTHER_HOST = "10.0.0.2", "10.0.0.77"
 
 

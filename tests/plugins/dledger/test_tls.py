@@ -52,7 +52,7 @@ class TlsTests(SynchronousTestCase):
         return len(ends) == 1
 
     def outsider(self, **settings: str) -> None:
-        """A member with other settings hears nobody, and the others go on without it."""
+        """A member with other settings hears no other member, and the others go on without it."""
         term = self.group.rows(self.leader)["dledgerTerm"]
         self.group.stop(self.follower)
         self.group.start(self.follower, **settings)

@@ -16,7 +16,7 @@ class BloomFilterTests(SynchronousTestCase):
     """The class ``BloomFilter``."""
 
     def test_sizes_and_bits_of_names_of_every_length(self) -> None:
-        """The sizes and bits for names of every length are those of Apache's library."""
+        """A filter has the sizes and bits of Apache's library for names of every length."""
         rows = json.loads(GOLDEN.read_text())
         self.assertGreater(len(rows), 100)
         for row in rows:

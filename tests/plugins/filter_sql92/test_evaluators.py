@@ -90,7 +90,7 @@ class ExpressionTests(SynchronousTestCase):
     """A whole expression."""
 
     def test_only_true_matches_and_the_first_error_is_logged(self) -> None:
-        """Only True matches; the first error is logged, and every error is no match."""
+        """Only True is a match, and an error is not; the first error is logged."""
         told: list[str] = []
         expression = Expression(compared(GREATER, "a", INT, 3),
                                 lambda error: told.append(str(error)), 2, 64)

@@ -79,7 +79,7 @@ class ZeroTests(SynchronousTestCase):
         return [value for value in self.VALUES if condition({"a": value}) is True]
 
     def test_every_way_to_write_it(self) -> None:
-        """Digits before or behind the point, an exponent of any size, and a sign."""
+        """A zero has digits before or behind the point, a sign, and an exponent of any size."""
         zeros = ["0.0", "-0.0", "0", "0e9"]
         for number in ("0.0", ".0", "0.", "00.000", "0e0", "0E-5", "0e+999999", ".0e0", "0.e0"):
             for sign in ("", "-", "+", "- -"):
@@ -209,7 +209,7 @@ def quoted(text: str) -> str:
 
 
 def comparison(name: str, sign: str, number: int) -> tuple[str, Model]:
-    """A comparison of a property with a number; unknown without it, an error if it is no number."""
+    """Return a comparison with a number; it fails if the property exists and is not a number."""
     def model(properties: Mapping[str, str]) -> bool | None:
         return COMPARE[sign](int(properties[name]), number) if name in properties else None
     return f"{name} {sign} {number}", model

@@ -82,7 +82,7 @@ class TimeoutTests(GuardTestCase):
         return self.control.due(frames(*codes), waited_ms, Waiting(waiting))
 
     def test_values_of_apache(self) -> None:
-        """The defaults are those of Apache, of two settings that other tests change."""
+        """Two settings that other tests change have the defaults of Apache."""
         settings = self.box.kernel.settings
         self.assertEqual((settings.flag(SWITCH), settings.int(PAGE_CACHE)), (True, 1000))
 

@@ -25,7 +25,7 @@ class Slow:
 
 
 class OverloadTests(SynchronousTestCase):
-    """Sends whose responses nobody waits for."""
+    """A client sends many messages without waiting for responses."""
 
     def flood(self, client: RawClient) -> list[tuple[int, str]]:
         """Send many at once; :returns: code and remark of each answer."""

@@ -65,7 +65,7 @@ class LookTests(SynchronousTestCase):
             self.assertEqual(found, (command.code, command.opaque, command.flag), msg=row)
 
     def test_no_requests(self) -> None:
-        """Responses, and headers without a code, with invalid numbers or JSON, or incomplete."""
+        """A response is not a request, and neither is an incomplete or invalid header."""
         [reply] = FrameDecoder().feed(encode_reply(0, 5, None, b"", None))
         self.assertIsNone(look(reply))
         for text in ('{"opaque":5}', '{"code":5000000000,"opaque":1}', '{"code":"x","opaque":1}',

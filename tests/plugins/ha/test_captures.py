@@ -47,7 +47,7 @@ class CaptureCase(SynchronousTestCase):
         return box
 
     def same_queues(self, version: str, box: KernelBox) -> None:
-        """Check that the queues end as those of Apache's broker do."""
+        """Check that each queue ends at the same offset as in Apache's broker."""
         for topic, ends in json.loads((GOLDEN / version / "queues.json").read_text()).items():
             self.assertEqual([len(box.stored(topic, each)) for each in range(len(ends))], ends)
 

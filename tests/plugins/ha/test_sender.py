@@ -107,7 +107,7 @@ class SenderTests(SynchronousTestCase):
         self.assertRaises(StoreError, sender.frames, 1000, 0)
 
     def test_heartbeats_and_silence(self) -> None:
-        """A heartbeat after more than five seconds; silent after more than twenty."""
+        """A heartbeat follows after more than five seconds, and silence is more than twenty."""
         sender = self.sender(self.end)
         self.assertEqual(sender.heartbeat(5000), b"")
         self.assertEqual(sender.heartbeat(5001), encode_report(self.end) + b"\0\0\0\0")

@@ -82,7 +82,7 @@ class CopyTests(GroupCase):
         self.commit(1)
         self.copy_log()
         self.pass_time()
-        # The offsets wait for the next save, as those of a master do.
+        # The offsets wait for the next save, as on a master.
         run_task(self.slave, "save consumer offsets")
         self.slave.kernel.store.close()
         self.slave_disk.forget_locks()
@@ -134,7 +134,7 @@ class CopyTests(GroupCase):
         self.assertEqual(self.slave.kernel.topic_config.data_version.encode(), version)
 
     def test_a_change_on_the_slave_is_undone(self) -> None:
-        """The tables of a slave are those of its master."""
+        """A slave takes the tables of its master again."""
         self.pass_time()
         self.slave.kernel.topic_config.update(TopicConfig("Mine", 4, 4), {})
         self.slave.kernel.subscription_group.update(SubscriptionGroupConfig("mine"), {})

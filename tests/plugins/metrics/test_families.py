@@ -70,7 +70,7 @@ class LagTests(FamiliesTestCase):
             "rocketmq_consumer_ready_messages"), 0))
 
     def test_committed_pulled_and_left(self) -> None:
-        """The committed, pulled and remaining messages, and the age of the first remaining one."""
+        """The page has the committed, pulled and remaining messages, and the age of the oldest."""
         for number in range(6):
             self.sends(b"%d" % number)
             self.box.now_ms += 100
@@ -130,7 +130,7 @@ class QueueLagTests(FamiliesTestCase):
             "twistmq_consumer_queue_lag_queues_left_out": {(): 0}})
 
     def test_an_offset_outside_the_queue(self) -> None:
-        """An offset beyond the end is no lag, and one below 0 counts from the beginning."""
+        """An offset beyond the end means a lag of 0, and one below 0 counts from the beginning."""
         self.commit("ahead", 9)
         self.commit("below", -1)
         self.assertEqual(self.rows()["twistmq_consumer_queue_lag_messages"],

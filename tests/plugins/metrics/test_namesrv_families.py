@@ -90,7 +90,7 @@ class AloneTests(TestCase):
         return samples_of((await self.page())[1])
 
     async def test_what_is_counted(self) -> None:
-        """Registrations and losses of brokers, requests by code and result, and connections."""
+        """The page counts registrations and losses of brokers, requests, and connections."""
         await self.start(metrics__rpc_latency="true", metricsLabel="zone:a")
         steady_ms = self.name_server.steady.awake_ms
         names = {"broker_name": "a", "broker_addr": "10.0.0.1:10911", "cluster_name": "C"}

@@ -37,7 +37,7 @@ class AckTests(PopTestCase):
         self.assertEqual(self.retries(), [b"0", b"2"])
 
     def test_as_stored(self) -> None:
-        """The record is that of 5.3.3."""
+        """The record has the same fields and properties as the record of Apache 5.3.3."""
         self.send(b"x")
         [popped] = self.pop()
         self.ack(popped)
@@ -294,7 +294,7 @@ class OrderTests(PopTestCase):
         self.assertEqual(self.offset(), 1)
 
     def test_consumer_offset(self) -> None:
-        """The offset is that of the first message without an acknowledgement."""
+        """The group's offset is the offset of the first message without an acknowledgement."""
         self.send_some(3, 1)
         popped = self.pop(order=True)
         self.assertEqual(popped[0].receipt.split(" ")[3], str(ORDER_REVIVE_QUEUE))

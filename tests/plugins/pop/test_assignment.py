@@ -44,7 +44,7 @@ class StrategyTests(SynchronousTestCase):
                          [[0, 3, 6], [1, 4, 7], [2, 5]])
 
     def test_every_member_gets_some_queue_to_pop(self) -> None:
-        """Each member gets all queues, or those of some members, and at least one."""
+        """Each member gets all queues, or the queues of some members, and at least one queue."""
         for share in (0, -1, 2, 9):
             self.assertEqual(set(ids(allocate_for_pop(
                 allocate_averagely, QUEUES, "abc", 0, share))), {-1})
@@ -96,7 +96,7 @@ class AssignmentTests(PopTestCase):
         self.assertEqual(self.queues("c2"), [("broker-a", 2, "PULL"), ("broker-a", 3, "PULL")])
 
     def test_all_members_pop_all_queues(self) -> None:
-        """All members pop all queues; the response is that of 5.3.3."""
+        """All members pop all queues; the response has the same bytes as in Apache 5.3.3."""
         self.pop_mode()
         self.assertEqual(self.query(), (
             b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-1,'

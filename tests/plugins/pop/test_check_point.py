@@ -19,7 +19,7 @@ class CheckPointTests(SynchronousTestCase):
     """The stored form of check points."""
 
     def test_as_apache_writes_it(self) -> None:
-        """The bytes are those of Apache's broker, and can be read again."""
+        """A check point has the same bytes as in Apache's broker, and can be read again."""
         self.assertEqual(CheckPoint(KEY, [40, 43], 5000).encode(), POINT)
         point = CheckPoint.decode(POINT, "other")
         self.assertEqual((point.key, point.offsets, point.revive_time, point.put_times),

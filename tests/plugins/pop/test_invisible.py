@@ -52,7 +52,7 @@ class ChangeTests(PopTestCase):
         self.assertEqual(self.retries(), [b"x"])
 
     def test_refusals_have_apaches_codes(self) -> None:
-        """The codes are those of Apache's broker."""
+        """Each refusal has the code of Apache's broker."""
         self.send(b"x")
         [popped] = self.pop()
         for change, code in (

@@ -39,7 +39,7 @@ class ReceiptTests(SynchronousTestCase):
     """The receipts that clients send back."""
 
     def test_there_and_back(self) -> None:
-        """The form is that of Apache's clients."""
+        """A receipt has the same form as in Apache's clients."""
         receipt = Receipt(7, 1_700_000_000_000, 60_000, 3, "broker-a")
         text = receipt.text("%RETRY%g_T", 2, 9)
         self.assertEqual(text, "7 1700000000000 60000 3 1 broker-a 2 9")

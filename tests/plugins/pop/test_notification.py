@@ -124,6 +124,6 @@ class NotificationTests(PopTestCase):
         self.assertTrue(reply.header(NotificationResponseHeader).polling_full)
 
     def test_a_notification_has_the_refusals_of_a_pop(self) -> None:
-        """Its refusals are those of a pop."""
+        """A notification is refused with the code of a refused pop."""
         self.assertEqual(self.box.ask(RequestCode.NOTIFICATION, self.header()).code,
                          ResponseCode.TOPIC_NOT_EXIST)

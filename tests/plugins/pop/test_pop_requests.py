@@ -123,7 +123,7 @@ class PopTests(PopTestCase):
                          ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 
     def test_refusals_have_apaches_words(self) -> None:
-        """The remarks are those of Apache's broker."""
+        """Each refusal has the remark of Apache's broker."""
         self.send(b"x")
         for how, code, words in (
             ({"count": 33}, ResponseCode.INVALID_PARAMETER, "pop message's num is greater than 32"),
@@ -202,7 +202,7 @@ class PopTests(PopTestCase):
         self.assertRaises(self.failureException, self.send, b"x", REVIVE_TOPIC)
 
     def test_revive_queue_num(self) -> None:
-        """The number of queues is that of the setting, and never decreases."""
+        """The setting determines the number of queues, which never decreases."""
         self.restart(reviveQueueNum="12")
         config = self.box.kernel.topic_config.table[REVIVE_TOPIC]
         self.assertEqual((config.read_queue_nums, config.write_queue_nums), (12, 12))

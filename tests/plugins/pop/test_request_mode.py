@@ -41,7 +41,7 @@ class ModeTests(PopTestCase):
         self.assertEqual(self.mode(), (RequestMode.PULL, 0))
 
     def test_file_and_answer(self) -> None:
-        """The file and the response are those of 5.3.3."""
+        """The file and the response have the same bytes as in Apache 5.3.3."""
         self.send(b"x")
         self.set_mode()
         self.assertEqual(self.disk.read_file(FILE).decode(), (
@@ -72,7 +72,7 @@ class ModeTests(PopTestCase):
         self.assertEqual(self.mode(), (RequestMode.POP, 8))
 
     def test_refusals_have_apaches_codes(self) -> None:
-        """The codes are those of Apache's broker."""
+        """Each refusal has the code of Apache's broker."""
         self.send(b"x")
         self.assertEqual(self.set_mode("no"), ResponseCode.TOPIC_NOT_EXIST)
         self.assertEqual(self.set_mode("%RETRY%g"), ResponseCode.NO_PERMISSION)

@@ -40,7 +40,7 @@ class ReviveTests(PopTestCase):
         self.assertEqual([each.reconsume_times for each in self.stored(RETRY_TOPIC)], [1, 2, 3, 4])
 
     def test_the_revive_groups_offset_is_that_of_the_last_message(self) -> None:
-        """The revive group's committed offset is that of the last message that it has processed."""
+        """The revive group commits the offset of the last message that it has processed."""
         self.send_some(2, 1)
         popped = self.pop(count=1)
         self.pop(count=1)

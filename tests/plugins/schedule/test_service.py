@@ -140,7 +140,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies(), [b"1 s", b"5 s"])
 
     def test_levels_outside(self) -> None:
-        """A level above the highest one is limited; zero and negative levels are no delay."""
+        """A level above the highest one is limited, and a level of 0 or less means no delay."""
         self.send(b"highest", 99)
         self.send(b"zero", 0)
         self.send(b"negative", -1)
@@ -152,7 +152,7 @@ class DeliveryTests(DelayTestCase):
         self.assertEqual(self.bodies()[2:], [b"highest"])
 
     def test_a_delivered_record_equals_the_message_sent(self) -> None:
-        """Topic, queue, tag, key and times are those of the send; the response names its queue."""
+        """The record has the sent queue, tag, key and times; the response names the queue."""
         sent_ms = self.box.now_ms
         reply = self.send(b"body", 1, queue_id=3)
         self.assertEqual((reply.queue_id, reply.queue_offset), (3, 0))

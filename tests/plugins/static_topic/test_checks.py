@@ -60,7 +60,7 @@ class ItemsTests(CheckCase):
             check_items(parts)
 
     def test_each_fault_of_a_part_has_apaches_words(self) -> None:
-        """The error texts are those of Apache."""
+        """Each fault has the error text of Apache."""
         for why, parts in (
             ("should not be negative", [item(-1, A, 0, 0)]),
             ("should not be negative", [item(0, A, -1, 0)]),

@@ -54,7 +54,7 @@ class QueueTests(SynchronousTestCase):
         self.assertIs(latest_item(PARTS), SECOND)
 
     def test_after_a_part_comes_the_one_of_the_next_generation(self) -> None:
-        """The next part is that of the next generation, once it is decided."""
+        """The next part belongs to the next generation, once its offset is decided."""
         self.assertIs(next_item(PARTS, FIRST), SECOND)
         self.assertIsNone(next_item(PARTS, SECOND))
         self.assertIsNone(next_item(PARTS, LAST))

@@ -95,7 +95,7 @@ class BoundTests(OffsetCase):
         return reply.header(headers.SearchOffsetResponseHeader).offset
 
     def test_the_queue_ends_where_its_last_part_does(self) -> None:
-        """The end is that of the last part, and the beginning is that of the first."""
+        """The queue ends with its last part and begins with its first part."""
         self.assertEqual(self.maximum(), 10_002)
         reply = self.ask(RequestCode.GET_MIN_OFFSET, headers.GetMinOffsetRequestHeader(TOPIC, 0))
         self.assertEqual(reply.header(headers.GetMinOffsetResponseHeader).offset, 0)
@@ -105,7 +105,7 @@ class BoundTests(OffsetCase):
         self.assertEqual(found.timestamp, self.begin_ms)
 
     def test_last_part_is_not_decided(self) -> None:
-        """The end is that of the part before it, from its broker."""
+        """The queue ends with the part before it, whose broker is asked for the end."""
         self.updated(A, [item(0, B, 2, 0), item(4, A, 3, -1)], epoch=3)
         self.assertEqual(self.maximum(), 3)
 

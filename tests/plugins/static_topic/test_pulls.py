@@ -79,7 +79,7 @@ class HeaderTests(SynchronousTestCase):
             self.assertEqual((found.queue_id, found.queue_offset), (queue, physical))
 
     def test_only_at_the_last_part_it_may_wait(self) -> None:
-        """Only the last part may wait; the committed offset is that of the part that is read."""
+        """Only the last part may wait; the committed offset belongs to the part that is read."""
         self.assertEqual([self.header(part, 0, sys_flag=6).sys_flag for part in range(3)],
                          [4, 4, 6])
         found = self.header(2, 210, sys_flag=7, commit=205)

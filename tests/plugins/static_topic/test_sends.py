@@ -28,7 +28,7 @@ class NoStaticTopicTests(SynchronousTestCase):
     """A broker without static topics."""
 
     def test_nothing_is_looked_at(self) -> None:
-        """The requests of one read are passed on unchanged, even if they are no real requests."""
+        """The requests of one read are passed on unchanged, even if they are not real requests."""
         row = RequestHandler(RequestCode.SEND_MESSAGE, mock.sentinel.handle,
                              handle_batch=lambda requests: [requests])
         found = wrapped_send(row, mock.Mock(table={})).handle_batch

@@ -138,7 +138,7 @@ class UpdateTests(ClusterCase):
         self.assertIsNone(self.boxes[A].kernel.topic_config.get(TOPIC))
 
     def test_bare_keys(self) -> None:
-        """The body is that of a Java client, with bare keys."""
+        """The broker accepts the body of a Java client, which has bare keys."""
         body = (b'{"bname":"broker-a","currIdMap":{},"dirty":false,"epoch":7,"hostedQueues":{1:[{'
                 b'"bname":"broker-a","endOffset":-1,"gen":0,"logicOffset":0,"queueId":2,'
                 b'"startOffset":0,"timeOfEnd":-1,"timeOfStart":-1}]},"scope":"__global__",'

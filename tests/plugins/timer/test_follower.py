@@ -18,7 +18,7 @@ class FollowingTests(FollowingCase):
     """A slave, and a slave that is promoted."""
 
     def test_a_slave_enters_what_its_master_entered_and_delivers_nothing(self) -> None:
-        """The slave has the same slots, and its log has only what the master stored."""
+        """The slave has the same slots as its master, and does not deliver messages itself."""
         for number in range(300):
             self.send(b"%d" % number, TIMER_DELAY_MS=str(1500 + number % 3 * 1000))
         self.turn()

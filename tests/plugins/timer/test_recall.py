@@ -25,7 +25,7 @@ class HandleTests(SynchronousTestCase):
     """The text that a client keeps."""
 
     def test_a_handle_has_apaches_text(self) -> None:
-        """The text is that of Apache's broker."""
+        """A handle has the same text as in Apache's broker."""
         self.assertEqual(encode_handle(HANDLE), "djEgVCBicm9rZXItYSAxNzAwMDAwMDA5MDAxIEtFWQ==")
 
     def test_a_handle_is_read_with_padding_and_both_alphabets(self) -> None:
@@ -38,7 +38,7 @@ class HandleTests(SynchronousTestCase):
         self.assertEqual(decode_handle(encode_handle(odd)), odd)
 
     def test_what_is_none(self) -> None:
-        """Text that is no base64, has another version, or is too short."""
+        """A text that is not base64, has another version, or is too short is not a handle."""
         for text in ("", "*", "djI=", "djIgVCBiIDEgaw==", "djEgVCBiIDE=", "a", "\u00e4"):
             self.assertIsNone(decode_handle(text), msg=text)
 

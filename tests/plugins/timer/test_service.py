@@ -149,7 +149,7 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(len(self.bodies()), 300)
 
     def test_delivered_properties_equal_apaches(self) -> None:
-        """The properties are those of Apache's broker."""
+        """A delivered message has the properties that Apache's broker sets."""
         self.send(TIMER_DELAY_MS="2500", UNIQ_KEY="U")
         begin_ms = self.box.now_ms
         self.turns(4000)

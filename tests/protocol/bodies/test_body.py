@@ -43,7 +43,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 
 class SizeTests(SynchronousTestCase):
-    """A body that is no plain JSON is decoded slowly, so those of peers have a limit."""
+    """A body that is not plain JSON is decoded slowly, so the size of a peer's body has a limit."""
 
     def test_over_it_a_body_is_refused_unread(self) -> None:
         """Such a body above the limit is refused unread, and so is plain JSON of a wrong type."""
@@ -75,7 +75,7 @@ class SizeTests(SynchronousTestCase):
                          (ConsumerOffsetSerializeWrapper.decode_saved(whole), []))
 
     def test_more_than_rows_is_wrong(self) -> None:
-        """Errors outside single rows: no JSON, no table, a lost row, another member."""
+        """An error outside single rows is raised: it may be in the JSON, the table or a member."""
         for data in (b"{", b"[]", b'{"offsetTable":5}', b'{"offsetTable":null}',
                      b'{"offsetTable":{"T@g":null}}', b'{"dataVersion":{"counter":"x"}}'):
             self.assertRaises(WireError, ConsumerOffsetSerializeWrapper.decode_rows, data)

@@ -63,7 +63,7 @@ class TopicTextTests(SynchronousTestCase):
     """TopicConfig as a compressed registration holds it."""
 
     def test_the_text_is_apaches(self) -> None:
-        """The text is that of Apache."""
+        """A topic has the same text as in Apache's broker."""
         topic = TopicConfig("T", 4, 8, 6, attributes={"message.type": "FIFO"})
         self.assertEqual(topic.encode_text(), 'T 4 8 6 SINGLE_TAG {"message.type":"FIFO"}')
         self.assertEqual(TopicConfig.decode_text(topic.encode_text()), topic)

@@ -90,7 +90,7 @@ class _Message(NamedTuple):
 
 
 def _act(node: Node, kind: str, value: int) -> None:
-    """Let something happen to a node that is no message."""
+    """Let an event other than a message happen to a node."""
     if kind == "tick":
         node.handle(Tick())
     elif kind == "propose":

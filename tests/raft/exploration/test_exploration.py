@@ -10,7 +10,7 @@ from tests.raft.simulation.world import InvariantBroken
 
 #: Bugs that a small case shows: the name of the bug, the case, and the rules that may find it.
 BUGS = (("M2", "vote", ("I2",)), ("M50", "vote", ("I6",)))
-#: The states in which these bugs are found, and those of a part of a case.
+#: The number of states in which these bugs are found, and the number in a part of a case.
 STATES_MAX = 5_000
 PART = 3_000
 

@@ -15,7 +15,7 @@ differs from ours, its faults included:
 | J8 | a leader that looks for the place where logs part goes back one entry with each answer |
 
 Source: DLedgerLeaderElector, DLedgerEntryPusher, DLedgerMmapFileStore, MemberState @0.3.2, written
-from their behaviour. The names of fields that the simulator reads are those of ``Member``.
+from their behaviour. Fields that the simulator reads have the same names as in ``Member``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 mistake that a careful programmer could make, and is found within its bound of seeds by one of its
 rules. A bug that is not found shows that the simulation looks away.
 
-The names are those of the project's list of planted bugs. Its other bugs are in a broker's store
+The names come from the project's list of planted bugs. Its other bugs are in a broker's store
 and services, which this level does not have, except for two: M22, because a push of an old leader
 is answered before any timer is touched, and M46, which needs links with one queue.
 

@@ -187,7 +187,7 @@ class Checker:
                 self.counts[f"{name}: lost and told"] += 1
             elif sent.lost == "tail" or (
                     known.get((sent.place, sent.life), math.inf) > sent.lost_s):
-                # The tail of a queue that nobody has read any of leaves no trace.
+                # The tail of a queue leaves no trace if it was never read.
                 self._check_tail(name, sent, have)
             else:
                 self._problem(f"{name} does not say that it lacks", sent.body,

@@ -224,7 +224,7 @@ class Queries:
                 if "waiting for up to" in line:
                     self.told.waits += 1
                 warned = losses_of(line, now)
-                # The error of a query that failed is printed by nobody; its text comes as an event.
+                # The error of a query that failed is not printed; its text comes as an event.
                 if warned is not None and "with the option failOnDataLoss=false" not in line:
                     self.told.warned.append(warned)
 

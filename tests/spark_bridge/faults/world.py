@@ -35,7 +35,7 @@ __all__ = ["COPY", "PAIR", "SOLO", "TOPICS", "World"]
 
 SOLO, PAIR = "solo", "pair"
 #: The topics that producers send to, by the broker; the one that the sink writes to; and the one
-#: that nobody reads, which makes files of the log end.
+#: that is never read, which makes files of the log end.
 TOPICS: Final = {SOLO: ("steady", "grows", "made"), PAIR: ("steady",)}
 COPY: Final = "copied"
 FILLER: Final = "filler"
@@ -284,7 +284,7 @@ class Producer:
             self._close()
 
     def fill(self, size: int, count: int) -> None:
-        """Send large messages that nobody reads, so that files of the log end."""
+        """Send large messages that are never read, so that files of the log end."""
         with RawClient(self.world.master(self.broker_name).address, 30) as client:
             for _ in range(count):
                 client.send(FILLER, bytes(size))

@@ -202,7 +202,7 @@ class OutputTests(AdminCase):
                 while data := os.read(mine, 65536):
                     found += data
             except OSError:
-                pass  # So a terminal says that nobody writes to it any more.
+                pass  # A terminal raises this error when its last writer has closed it.
             finally:
                 os.close(mine)
             self.assertEqual(process.wait(60), 0)

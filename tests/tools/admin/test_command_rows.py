@@ -85,7 +85,7 @@ class TableTests(SynchronousTestCase):
         self.assertLessEqual(set().union(*MQADMIN.values()), OPTIONS["5.3.3"].keys())
 
     def test_the_commands_of_accounts_are_those_of_both_schemes(self) -> None:
-        """mqadmin has those of ACL 1.0 up to 5.2, and those of ACL 2.0 from 5.3 on."""
+        """mqadmin has the commands of ACL 1.0 up to 5.2, and of ACL 2.0 from 5.3 on."""
         ours = {row.name for row in all_commands().values() if row.group == "acl"}
         self.assertEqual(ours, {
             "updateAclConfig", "deleteAclConfig", "updateGlobalWhiteAddr",

@@ -64,7 +64,7 @@ class DamagedTests(MessageCase):
             "queryMsgByKey", "-t", "T", "-k", "k1")], [(1, 0), (0, 0), (0, 2)])
 
     def test_by_id(self) -> None:
-        """``queryMsgById`` with an id of either kind, among others; and ``queryMsgByUniqueKey``."""
+        """``queryMsgById`` finds a message by an id of either kind, even beside other ids."""
         whole = self.sent["message"]
         for damaged in (self.unique.decode(), self.offset_id):
             rows = self.shown("queryMsgById", "-t", "T", "-i", f"{damaged},{whole}")

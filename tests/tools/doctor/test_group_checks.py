@@ -40,7 +40,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(findings(enableDLegerCommitLog="false"), [])
 
     def test_the_number_of_members(self) -> None:
-        """An even number is no better than one member less."""
+        """An even number of members is not better than one member less."""
         for count, level, text in (
                 (1, Level.WARN, "accepts no message once one"),
                 (2, Level.WARN, "accepts no message once one"),

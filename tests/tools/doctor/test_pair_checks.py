@@ -82,7 +82,7 @@ class SlaveTests(SynchronousTestCase):
         self.assertIn("does not answer", port.text)
 
     def test_a_master_that_is_not_there(self) -> None:
-        """It is reported and is no error, because a slave waits for its master."""
+        """A missing master is a warning and not an error, because a slave waits for its master."""
         with running_broker({"brokerName": "other"}) as other:
             [finding] = self.of_slave(other)
         self.assertIs(finding.level, Level.WARN)

@@ -51,7 +51,7 @@ class RequestTests(SynchronousTestCase):
         self.assertEqual(link.take_output(), b"")
 
     def test_a_connection_that_does_not_open_in_time_is_given_up(self) -> None:
-        """The time-out is that of connecting; the shell is asked to close the connection."""
+        """The request fails after the time for connecting, and the shell closes the connection."""
         self.box.silent.add(A)
         begin = self.box.clock.now_ms
         error = self.assertRaises(RemotingConnectError, self.ask, 60_000)

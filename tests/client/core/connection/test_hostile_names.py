@@ -86,7 +86,7 @@ class NameServerTests(SynchronousTestCase):
             self.assertEqual(box.core.names.addresses, [other, NAMESRV])
 
     def test_a_lie_leaves_the_route_that_is_known(self) -> None:
-        """The effect is that of a name server that does not answer."""
+        """A lie has the same effect as a name server that does not answer."""
         box = Box()
         answers: list[bytes] = [body(), body(10**9)]
 

@@ -248,7 +248,7 @@ class ListTests(SynchronousTestCase):
         self.assertEqual(answers, [])
 
     def test_routes_of_topics_in_use_are_asked_for_each_half_minute(self) -> None:
-        """A route that was only looked up is not requested again, nor that of a closed consumer."""
+        """A route is not requested again after a mere look-up, or when its consumer is closed."""
         box = GroupBox()
         box.start()
         sender = producer(box)

@@ -9,7 +9,7 @@ from twistmq.client.core.connection.tasks import Cancelled, Future, Scheduler
 
 
 class SchedulerTests(SynchronousTestCase):
-    """Tasks, timers and futures by a clock that is set by hand."""
+    """Tasks, timers and futures run by a clock that the test sets."""
 
     def setUp(self) -> None:
         """Create a scheduler."""
@@ -94,7 +94,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual(failed, [("one", "no")])
 
     def test_an_error_is_not_reported_while_all_of_them_are_waited_for(self) -> None:
-        """This is so even if its error is earlier than those of the tasks before it."""
+        """This is so even if the task fails before the tasks that were started earlier."""
         failed = []
         self.tasks.on_failure = lambda task, error: failed.append(str(error))
 

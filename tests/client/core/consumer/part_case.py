@@ -28,7 +28,7 @@ def queue(number: int) -> MessageQueue:
 
 
 class PartCase(SynchronousTestCase):
-    """A scheduler with a clock that is set by hand, and no client."""
+    """A scheduler runs by a clock that the test sets, without a client."""
 
     def setUp(self) -> None:
         """Make the objects that the parts of a member share."""

@@ -110,7 +110,7 @@ class BoundTests(SynchronousTestCase):
                 self.assertEqual(len(begun) - 1, AHEAD_MAX)
 
     def test_a_consumer_that_pops_has_the_bound_too(self) -> None:
-        """It does not pop if its messages and those of the pop may exceed the limit."""
+        """It does not pop if its messages and the new ones may exceed the limit."""
         box = PopBox(cache_bytes_max=2 * PULL_BYTES, pop_count=32)
         for _ in range(200):
             box.broker.put(b"5" * 10_000)

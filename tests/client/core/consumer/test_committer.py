@@ -147,7 +147,7 @@ class MemberCommitTests(MemberCase):
                          [0, 7, 0, 0])
 
     def test_what_is_finished_is_committed_and_nothing_beyond(self) -> None:
-        """The offset is that of the first message that is not finished.
+        """The member commits the offset of the first message that is not finished.
 
         A new member commits as often as later: another one may have its queues at any time.
         """

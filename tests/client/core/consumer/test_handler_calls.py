@@ -113,7 +113,7 @@ class HandlingTests(SynchronousTestCase):
             self.assertEqual(self.told, told)
 
     def test_a_list_ends_as_far_as_its_handler_came(self) -> None:
-        """A result that is no number fails all of them."""
+        """A result that is neither None nor a number fails all messages of the list."""
         for result, told in ((None, [("succeed", [b"1", b"2"])]),
                              (1, [("succeed", [b"1"]), ("fail", [b"2"])]),
                              (0, [("fail", [b"1", b"2"])]),

@@ -159,7 +159,7 @@ class WriteTests(SynchronousTestCase):
         self.assertEqual(self.box.file.offset, 4)
 
     def test_a_write_has_all_queues(self) -> None:
-        """It also has those of earlier commits and of other topics."""
+        """The file also has the queues of earlier commits and of other topics."""
         self.box.work = None
         other = MessageQueue("U", "b", 3)
         self.box.run(self.box.offsets.write({QUEUE: 1, other: 4}))

@@ -57,7 +57,7 @@ class ResultTests(PartCase):
         self.assertEqual(self.counts(), (1000.0, 2.0, 0))
 
     def test_failed_messages_are_counted_and_left_to_the_group(self) -> None:
-        """The level is that of the handler."""
+        """The failed messages get the delay level that the handler has given."""
         self.results.fail(self.assigned, self.messages[:2], 7)
         self.assertEqual(self.failures.handled, [([0, 1], 7)])
         self.assertEqual((self.delivery.running, self.assigned.window.committable), (3, 0))

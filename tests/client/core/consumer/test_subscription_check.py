@@ -74,7 +74,7 @@ class DifferenceTests(SynchronousTestCase):
         self.assertEqual(self.subscription_check(600_000), [])
 
     def test_unsubscribing_beside_another_member_is_warned_of(self) -> None:
-        """While the other one reads the topic, nobody reads this one's share."""
+        """While the other member reads the topic, the share of this member has no reader."""
         self.box.notify()
         self.box.advance(2_000)
         with self.assertLogs("twistmq.client", logging.WARNING) as found:

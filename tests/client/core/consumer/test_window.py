@@ -127,7 +127,7 @@ class HandOutTests(SynchronousTestCase):
         self.assertEqual(offsets_of(queue.take(9, 0)), [2, 3])
 
     def test_bytes_count_and_span_follow(self) -> None:
-        """The numbers are those of unfinished messages."""
+        """The numbers count only unfinished messages."""
         queue = window(1, 2, 100)
         self.assertEqual((queue.count, queue.byte_count, queue.span), (3, 30, 99))
         queue.take(3, 0)

@@ -32,7 +32,7 @@ class AssignmentTests(PopCase):
     """The queues of each broker that are popped."""
 
     def test_without_a_mode_all_queues_of_all_brokers_are_popped(self) -> None:
-        """The names are those of the namespace; listeners are called."""
+        """The member gets one entry for each broker, and the listeners are called."""
         told: list[list[MessageQueue]] = []
         box = PopBox(on_assigned=told.append)
         other = PopBroker(box.clock, "b")

@@ -266,7 +266,7 @@ class DecisionTests(ReceiveCase):
             self.box.run(self.receiving.acknowledge([message]))
 
     def test_interceptors_see_the_results(self) -> None:
-        """They are the same as those of handlers."""
+        """An interceptor sees the same results as with handlers."""
         seen = Outcomes()
         self.box.core.interceptors = Interceptors((seen,))
         first, second, third = self.receive(3)

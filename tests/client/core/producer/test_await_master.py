@@ -27,7 +27,7 @@ class AwaitMasterTests(SendCase):
         self.assertEqual(self.send().queue.broker_name, "a")
 
     def begin(self, **options: Any) -> list[SendResult | Exception]:
-        """Begin a send that nobody awaits; :returns: a list for its result."""
+        """Begin a send without waiting for it; :returns: a list for its result."""
         outcomes: list[SendResult | Exception] = []
         self.sender.begin_soon(self.sender.prepare(Message(topic="T", body=b"1")),
                                outcomes.append, **options)

@@ -144,7 +144,7 @@ class ProducerTests(SendCase):
                 if command.code == RequestCode.GET_MAX_OFFSET]
 
     def test_a_slow_broker_gets_nothing_for_the_time_of_its_latency(self) -> None:
-        """After 700 ms for 2 s, after 2,900 ms for 5 s; by the table of 4.9 for longer."""
+        """700 ms cost a broker 2 s, and 2,900 ms cost it 5 s; the table of 4.9 has longer times."""
         for table, delay_ms, away_ms in ((TABLE_5, 700, 2000), (TABLE_5, 2900, 5000),
                                          (TABLE_4, 700, 30_000), (TABLE_4, 2900, 120_000)):
             self.setUp()

@@ -138,7 +138,7 @@ class OtherTests(SynchronousTestCase):
     """A random choice, and rooms."""
 
     def test_a_random_choice_reaches_all_queues(self) -> None:
-        """Each queue is chosen at some time, and those of failed brokers are not."""
+        """Each queue is chosen at some time, and queues of failed brokers are avoided."""
         choice = RandomChoice(Random(1).randrange)
         self.assertEqual(set(counts(choice, 200)), set(QUEUES))
         self.assertEqual({choice.choose(QUEUES, ["a"]).broker_name for _ in range(50)}, {"b"})

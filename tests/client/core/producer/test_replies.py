@@ -125,7 +125,7 @@ class RequestTests(ReplyCase):
         self.assertEqual(answers, [ResponseCode.SUCCESS] * 2)
 
     def test_a_request_that_cannot_be_sent_fails_before_its_time(self) -> None:
-        """The error is that of the send."""
+        """The request fails with the error of the send."""
         self.box.servers[A] = lambda command: (ResponseCode.SYSTEM_ERROR, None, b"", "no")
         self.assertRaises(SendFailed, self.begin().result)
 

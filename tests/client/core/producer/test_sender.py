@@ -347,7 +347,7 @@ class HangTests(SendCase):
         self.assertFalse(self.sender.faults.is_active)
 
     def test_without_another_broker_an_attempt_has_all_the_time(self) -> None:
-        """For a chosen queue, a sharding key, one broker, and when the other one hangs too."""
+        """This holds for a chosen queue, a sharding key, a single broker, and two that hang."""
         slow = 2500
 
         def answer_late(address: str) -> None:
@@ -448,7 +448,7 @@ class BusyTests(SendCase):
             if command.code == RequestCode.SEND_MESSAGE_V2 else stored(command))
 
     def test_a_message_waits_until_the_broker_takes_it(self) -> None:
-        """For a chosen queue and without one, awaited or not; each refusal of the kind."""
+        """This holds for each such refusal, with and without a chosen queue, awaited or not."""
         for code in (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL,
                      ResponseCode.SYSTEM_ERROR):
             for queue in (MessageQueue("T", "a", 1), None):

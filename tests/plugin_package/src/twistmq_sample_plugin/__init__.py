@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COUNTS_CODE", "Sample"]
 
-#: A request code nobody else uses.
+#: A request code that no other plugin uses.
 COUNTS_CODE: Final = 31_001
 #: A topic whose queue entries hold sizes.
 SIZES_TOPIC: Final = "SampleSizes"

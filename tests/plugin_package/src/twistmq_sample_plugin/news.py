@@ -1,4 +1,4 @@
-"""Offsets of broadcast clients for a topic of which nobody wants what is old."""
+"""Offsets of broadcast clients for a topic whose old messages are not wanted."""
 
 from __future__ import annotations
 
