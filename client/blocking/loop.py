@@ -200,7 +200,10 @@ class Loop:
 
     @property
     def is_over(self) -> bool:
-        """Whether this is a copy in a forked child, or Python ends; a close then does nothing."""
+        """Whether the thread has ended: in a forked child, or while the interpreter ends.
+
+        A close has nothing to do then.
+        """
         return self.is_abandoned or sys.is_finalizing()
 
     def check_program(self) -> None:
