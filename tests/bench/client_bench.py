@@ -3,19 +3,18 @@
 
   client_bench.py [--twistmq .venv/bin/twistmq] [--apache 5.3.3] [--seconds 5] [--rounds 3]
                   [--messages 200000] [--only async,batch16,...] [--without java,go]
-                  [--before PYTHON LOADS]
+                  [--before PYTHON]
 
 Starts the broker of the installation, or Apache's of a release, fills a topic of 4 queues, and runs
-each load of each client in a process of its own: bodies of 128 bytes, medians of the rounds. The
-warm-up of a process, 6 s at first, is doubled until that changes nothing by a tenth (warm_up.py). A
-consumer reads the same messages again and again for so long, and the last time counts. CPU counts
-all threads of the client's process. Loads: 1,024 messages under way (``async``), 8,192 that
-the client batches (``auto``; client-go cannot), 64 batches of 16 or 32 under way, one and 64
-threads that wait (``sync1``, ``sync64``), 64 tasks of asyncio (``tasks``; beside Java's threads),
-and push consumers with 20 workers, a call for 32 messages or for each (``consume_batch``,
-``consume_one``). ``--before`` adds our client of another commit: the Python that it is installed
-for, and the client_loads.py of that commit. Prints a Markdown table with the bounds. A busy machine
-says little of the rates, more of the CPU. The exit status is 1 when a send failed.
+each load of each client in a process of its own, which is warmed up (warm_up.py) and then measured:
+bodies of 128 bytes, medians of the rounds. A consumer reads the same messages again and again for
+the time of a round. CPU counts all threads of the client's process. The loads are 1,024 messages
+under way (``async``), 8,192 that the client batches (``auto``; client-go cannot), 64 batches of 16
+or 32 under way, one and 64 threads that wait (``sync1``, ``sync64``), 64 tasks of asyncio
+(``tasks``; beside Java's threads), and push consumers with 20 workers, a call for 32 messages or
+for each (``consume_batch``, ``consume_one``). ``--before`` adds our client of another commit: the
+Python that it is installed for. The benchmark prints a Markdown table with the bounds. A busy
+machine says little of the rates, more of the CPU. The exit status is 1 when a send failed.
 """
 
 from __future__ import annotations
@@ -25,18 +24,16 @@ import contextlib
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench_servers import Apache, Server, Twistmq, parser_of
-from warm_up import warm_up
+from load_process import LoadProcess, Values, medians_in_turn
 
 from tests.interop.clients import client_home, go_program, java_classes
 from tests.interop.peer import class_path, java_command
@@ -55,38 +52,30 @@ LOADS: dict[str, tuple[str, float | None, float | None]] = {
     "consume_batch": ("push, 32 messages a call, 20 workers", 6, 1.0),
     "consume_one": ("push, one message a call, 20 workers", 12, 0.6),
 }
-#: How long a client is warmed up at first, and how often that may be doubled.
-WARM_SECONDS, DOUBLED_MAX = 6, 3
-Values = dict[str, float]
-#: Given the load and the seconds of its warm-up.
-Command = Callable[[str, float], list[str | Path]]
+#: Given the load.
+Command = Callable[[str], list[str | Path]]
 
 
 def clients(
-    program: Path, namesrv: str, home: Path, without: Sequence[str], seconds: float, messages: int,
-    before: Sequence[Path],
+    program: Path, namesrv: str, home: Path, without: Sequence[str], messages: int,
+    before: Path | None,
 ) -> dict[str, Command]:
     """Return how each client's load is started, by the client's name."""
-    def of_python(python: Path, loads: Path, load: str, warm_seconds: float) -> list[str | Path]:
-        return [python, loads, load, namesrv, topic_of(load), "--warm-seconds", str(warm_seconds),
-                "--seconds", str(seconds), "--messages", str(messages)]
+    def of_python(python: Path) -> Command:
+        return lambda load: [python, HERE / "client_loads.py", load, namesrv, topic_of(load),
+                             "--messages", str(messages)]
 
-    def numbers(warm_seconds: float) -> list[str]:
-        return [str(warm_seconds), str(seconds), str(messages)]
-
-    found: dict[str, Command] = {
-        "twistmq": partial(of_python, program.with_name("python"), HERE / "client_loads.py")}
+    found = {"twistmq": of_python(program.with_name("python"))}
     if before:
-        found["before"] = partial(of_python, *before)
+        found["before"] = of_python(before)
     if "java" not in without:
         classes = java_classes("5.3.3", HERE / "client_java", "ClientLoad")
         java = java_command(home, [str(classes), class_path("5.3.3")], "1g", short_lived=False)
-        found["java"] = lambda load, warm: [
-            *java, "ClientLoad", as_java(load), namesrv, topic_of(load), *numbers(warm)]
+        found["java"] = lambda load: [
+            *java, "ClientLoad", as_java(load), namesrv, topic_of(load), str(messages)]
     if "go" not in without:
         go = go_program("client_go", HERE)
-        found["go"] = lambda load, warm: [
-            go, as_java(load), namesrv, topic_of(load), *numbers(warm)]
+        found["go"] = lambda load: [go, as_java(load), namesrv, topic_of(load), str(messages)]
     return found
 
 
@@ -98,50 +87,6 @@ def topic_of(load: str) -> str:
 def as_java(load: str) -> str:
     """Return the load of Java and Go with which one of ours is compared."""
     return "sync64" if load == "tasks" else load
-
-
-def run(command: Sequence[str | Path], home: Path) -> Values:
-    """Run a load; :returns: its figures, per message and per second."""
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "HOME": str(home)}, check=False)
-    lines = [line for line in said.stdout.splitlines() if line.startswith("{")]
-    if said.returncode or not lines:
-        raise SystemExit(f"{command}\n{said.stdout[-2000:]}{said.stderr[-2000:]}")
-    values: Values = json.loads(lines[-1])
-    count = max(values["messages"], 1)
-    return {"rate": count / values["seconds"], "cpu": values["cpu"] / count * 1e6,
-            "failed": values["failed"] / count, "p50": values.get("p50", 0)}
-
-
-def warm_commands(
-    load: str, starts: Mapping[str, Command], home: Path
-) -> dict[str, list[str | Path]]:
-    """The commands of a load, each with a warm-up that is long enough; by the client's name."""
-    commands = {name: start(load, WARM_SECONDS) for name, start in starts.items()}
-    doubled = dict.fromkeys(starts, 0)
-
-    def cpu_of(name: str) -> dict[str, float]:
-        commands[name] = starts[name](load, WARM_SECONDS * 2 ** doubled[name])
-        doubled[name] += 1
-        return {"us": run(commands[name], home)["cpu"]}
-
-    warm_up(load, {name: partial(cpu_of, name) for name in starts}, DOUBLED_MAX + 1)
-    return commands
-
-
-def in_turn(
-    commands: Mapping[str, Sequence[str | Path]], rounds: int, home: Path
-) -> dict[str, Values]:
-    """Run loads in turn, each round another one first; :returns: the medians of each."""
-    done: dict[str, list[Values]] = {name: [] for name in commands}
-    order = list(commands)
-    for number in range(rounds):
-        first = number % len(order)
-        for name in order[first:] + order[:first]:
-            done[name].append(run(commands[name], home))
-    return {name: {key: statistics.median(each[key] for each in found) for key in found[0]}
-            | {"failed": sum(each["failed"] for each in found)}
-            for name, found in done.items()}
 
 
 def fill(program: Path, namesrv: str, messages: int) -> None:
@@ -189,7 +134,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=PORT_FIRST)
     parser.add_argument("--only", default=",".join(LOADS), help="these loads")
     parser.add_argument("--without", default="", help="these clients: java, go")
-    parser.add_argument("--before", nargs=2, type=Path, default=(), metavar=("PYTHON", "LOADS"),
+    parser.add_argument("--before", type=Path, metavar="PYTHON",
                         help="our client of another commit")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
@@ -210,8 +155,8 @@ def measure(arguments: argparse.Namespace, home: Path) -> int:
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     print(f"{version.stdout.strip()}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
           f"broker {arguments.apache or 'twistmq'}", flush=True)
-    starts = clients(program, namesrv, home, arguments.without.split(","), arguments.seconds,
-                     arguments.messages, arguments.before)
+    starts = clients(program, namesrv, home, arguments.without.split(","), arguments.messages,
+                     arguments.before)
     results: dict[str, dict[str, Values]] = {}
     failed = 0.0
     for load in loads:
@@ -220,9 +165,10 @@ def measure(arguments: argparse.Namespace, home: Path) -> int:
             # The newest messages: a broker that finds gigabytes behind a message takes it for one
             # on disk, and answers a pull with 8 (maxTransferCountOnMessageInDisk).
             fill(program, namesrv, arguments.messages)
-        results[load] = in_turn(warm_commands(load, {
-            name: start for name, start in starts.items() if (name, load) != ("go", "auto")}, home),
-            arguments.rounds, home)
+        with contextlib.ExitStack() as stack:
+            running = {name: stack.enter_context(LoadProcess(start(load), home))
+                       for name, start in starts.items() if (name, load) != ("go", "auto")}
+            results[load] = medians_in_turn(load, running, arguments.rounds, arguments.seconds)
         failed += sum(values["failed"] for values in results[load].values())
         print(load, json.dumps(results[load]), flush=True)
     table(results, list(starts))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """One load of this project's client, for client_bench: client_loads.py MEASURE NAMESRV TOPIC ...
 
-Runs in the Python of the installation that is measured. Prints one line of JSON: messages, seconds,
-CPU seconds of this process, and failures, all of the measured time only; a load runs for a while
-before.
+Runs in the Python of the installation that is measured. Each line of its standard input is the
+length of a round in seconds, and the process ends with its input (load_process.py). A round prints
+one line of JSON: messages, seconds, CPU seconds of this process, and failures. The time in which a
+round connects is not measured.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,14 +28,16 @@ BODY = b"x" * 128
 #: Messages under way of ``send_soon``; batches under way; threads and tasks that wait for each.
 ASYNC, AUTO, BATCHES, WAITERS = 1024, 8192, 64, 64
 WORKERS = 20
+#: A round of sends lasts so long before it is measured, so that its producer is connected.
+LEAD_SECONDS = 0.5
 Values = dict[str, float]
 
 
 class Window:
-    """The measured time: it begins after the warm-up and has a number of seconds."""
+    """The measured time: it begins after the lead and has a number of seconds."""
 
-    def __init__(self, warm_seconds: float, seconds: float) -> None:
-        self.begin = time.monotonic() + warm_seconds
+    def __init__(self, seconds: float) -> None:
+        self.begin = time.monotonic() + LEAD_SECONDS
         self.end = self.begin + seconds
         self._first: tuple[float, float, int] | None = None
 
@@ -169,23 +173,28 @@ async def poll(where: str, topic: str, messages: int, pull_count: int, group: st
                 "cpu": time.process_time() - first[1], "failed": 0}
 
 
-def measure(arguments: argparse.Namespace) -> Values:
-    """Run the load; :returns: its figures."""
+def reads(arguments: argparse.Namespace, seconds: float) -> Values:
+    """Consume the messages again and again for a time; :returns: the sums of all figures."""
+    where, topic, kind = arguments.namesrv, arguments.topic, arguments.measure
+    sums: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    while not sums or time.monotonic() < end:
+        group = f"client_bench_{time.time_ns()}"
+        if kind.startswith("poll"):
+            pull_count = int(kind.removeprefix("poll"))
+            sums.update(asyncio.run(poll(where, topic, arguments.messages, pull_count, group)))
+        else:
+            size = 32 if kind == "consume_batch" else 1
+            sums.update(consume(where, topic, arguments.messages, size, group))
+    return dict(sums)
+
+
+def measure(arguments: argparse.Namespace, seconds: float) -> Values:
+    """Run a round of the load; :returns: its figures."""
     where, topic, kind = arguments.namesrv, arguments.topic, arguments.measure
     if kind.startswith(("consume", "poll")):
-        warm_until = time.monotonic() + arguments.warm_seconds
-        is_warm = False
-        while not is_warm:
-            is_warm = time.monotonic() >= warm_until
-            group = f"client_bench_{time.time_ns()}"
-            if kind.startswith("poll"):
-                values = asyncio.run(poll(where, topic, arguments.messages,
-                                          int(kind.removeprefix("poll")), group))
-            else:
-                values = consume(where, topic, arguments.messages,
-                                 32 if kind == "consume_batch" else 1, group)
-        return values
-    window = Window(arguments.warm_seconds, arguments.seconds)
+        return reads(arguments, seconds)
+    window = Window(seconds)
     if kind == "async":
         return soon(where, window, lambda producer: producer.send_soon(topic, BODY), 1, ASYNC)
     if kind == "auto":
@@ -205,10 +214,10 @@ def main() -> None:
     parser.add_argument("measure")
     parser.add_argument("namesrv")
     parser.add_argument("topic")
-    parser.add_argument("--warm-seconds", type=float, default=1)
-    parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--messages", type=int, default=200_000)
-    print(json.dumps(measure(parser.parse_args())))
+    arguments = parser.parse_args()
+    for line in sys.stdin:
+        print(json.dumps(measure(arguments, float(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # ^The client compared with aiokafka, each at its own broker on this machine, in turn.
 """The client beside aiokafka, each at its own broker on this machine, in turn, in one run.
 
-  kafka_bench.py [--twistmq .venv/bin/twistmq] [--rounds 3] [--messages 200000]
+  kafka_bench.py [--twistmq .venv/bin/twistmq] [--rounds 3] [--seconds 2] [--messages 200000]
 
 Starts ours, and one Kafka broker in KRaft mode from the jars of Maven Central (needs java and mvn);
 aiokafka is installed into an environment of its own, once, and runs compiled, as it is installed,
@@ -21,14 +21,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench_servers import Twistmq, parser_of
-from client_bench import Values, fill, in_turn, run, topic_of
-from warm_up import warm_up
+from client_bench import fill, topic_of
+from load_process import LoadProcess, Values, medians_in_turn
 
 from tests.interop.clients import python_with
 from tests.interop.peer import CACHE, wait_for_port
@@ -96,18 +95,15 @@ def kafka(folder: Path) -> Iterator[str]:
             server.wait(60)
 
 
-def times_of(command: list[str | Path], folder: Path) -> Values:
-    """A round that does not count; :returns: us a message, of CPU and of time.
-
-    A cold broker makes its clients wait, and does not make them work.
-    """
-    values = run(command, folder)
+def times_of(values: Values) -> Values:
+    """Return us of CPU and of time a message: a cold broker makes its clients wait, not work."""
     return {"us": values["cpu"], "us of time": 1e6 / values["rate"]}
 
 
 def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2, help="of each round")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--port", type=int, default=PORT_FIRST)
     arguments = parser.parse_args()
@@ -133,9 +129,11 @@ def main() -> int:
                          topic_of(load), "--messages", messages],
                 "theirs": their_command,
                 "in Python": ["env", "AIOKAFKA_NO_EXTENSIONS=1", *their_command]}
-            warm_up(load, {name: partial(times_of, command, folder)
-                           for name, command in commands.items() if name != "in Python"})
-            found = in_turn(commands, arguments.rounds, folder)
+            with contextlib.ExitStack() as running:
+                found = medians_in_turn(
+                    load, {name: running.enter_context(LoadProcess(command, folder))
+                           for name, command in commands.items()},
+                    arguments.rounds, arguments.seconds, cold=["in Python"], warmed_by=times_of)
             cpu = {name: values["cpu"] for name, values in found.items()}
             rows.append(
                 f"| {text} | {cpu['ours']:.1f} | {cpu['theirs']:.1f} "

@@ -1,8 +1,9 @@
-// One load of client-go, as client_loads.py is one of ours:
-// client_go MEASURE NAMESRV TOPIC WARM_SECONDS SECONDS MESSAGES
+// One load of client-go, as client_loads.py is one of ours, with a round for each line of the
+// standard input: client_go MEASURE NAMESRV TOPIC MESSAGES
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -26,6 +27,8 @@ const (
 	batches   = 64
 	waiters   = 64
 	workers   = 20
+	// A round of sends lasts so long before it is measured.
+	lead = 500 * time.Millisecond
 )
 
 var (
@@ -52,12 +55,26 @@ func seconds(text string) time.Duration {
 	return time.Duration(value * float64(time.Second))
 }
 
-func report(messages int64, took, used float64) {
-	fmt.Printf("{\"messages\": %d, \"seconds\": %f, \"cpu\": %f, \"failed\": %d}\n", messages, took, used, failed)
-	os.Exit(0)
+// figures are those of the measured time: messages, seconds and CPU seconds.
+type figures struct {
+	messages   int64
+	took, used float64
 }
 
-func produce(kind, namesrv, topic string, warm, length time.Duration) {
+func (found figures) print() {
+	fmt.Printf("{\"messages\": %d, \"seconds\": %f, \"cpu\": %f, \"failed\": %d}\n",
+		found.messages, found.took, found.used, atomic.LoadInt64(&failed))
+}
+
+// window sleeps until the measured time begins and until it ends.
+func window(begin, end time.Time) figures {
+	time.Sleep(time.Until(begin))
+	first, used, before := time.Now(), cpu(), atomic.LoadInt64(&sent)
+	time.Sleep(time.Until(end))
+	return figures{atomic.LoadInt64(&sent) - before, time.Since(first).Seconds(), cpu() - used}
+}
+
+func produce(kind, namesrv, topic string, length time.Duration) {
 	made, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName("client_bench_go"))
 	must(err)
 	must(made.Start())
@@ -76,49 +93,74 @@ func produce(kind, namesrv, topic string, warm, length time.Duration) {
 	}
 	_, err = made.SendSync(context.Background(), messages()...)
 	must(err)
-	begin := time.Now().Add(warm)
+	atomic.StoreInt64(&failed, 0)
+	begin := time.Now().Add(lead)
 	end := begin.Add(length)
-	go func() {
-		time.Sleep(time.Until(begin))
-		begin = time.Now()
-		used, before := cpu(), atomic.LoadInt64(&sent)
-		time.Sleep(time.Until(end))
-		report(atomic.LoadInt64(&sent)-before, time.Since(begin).Seconds(), cpu()-used)
-	}()
+	found := make(chan figures)
+	go func() { found <- window(begin, end) }()
 	if strings.HasPrefix(kind, "sync") {
 		threads := waiters
 		if kind == "sync1" {
 			threads = 1
 		}
-		for i := 0; i < threads; i++ {
-			go func() {
-				for {
-					if _, err := made.SendSync(context.Background(), messages()...); err != nil {
-						atomic.AddInt64(&failed, 1)
-					} else {
-						atomic.AddInt64(&sent, 1)
-					}
-				}
-			}()
-		}
-		select {}
+		sendAndWait(made, messages, threads, end)
+	} else {
+		sendSoon(made, messages, most, end)
 	}
+	(<-found).print()
+	must(made.Shutdown())
+}
+
+func sendAndWait(made rocketmq.Producer, messages func() []*primitive.Message, threads int, end time.Time) {
+	var running sync.WaitGroup
+	running.Add(threads)
+	for i := 0; i < threads; i++ {
+		go func() {
+			defer running.Done()
+			for time.Now().Before(end) {
+				if _, err := made.SendSync(context.Background(), messages()...); err != nil {
+					atomic.AddInt64(&failed, 1)
+				} else {
+					atomic.AddInt64(&sent, 1)
+				}
+			}
+		}()
+	}
+	running.Wait()
+}
+
+func sendSoon(made rocketmq.Producer, messages func() []*primitive.Message, most int, end time.Time) {
 	room := make(chan struct{}, most)
-	for {
+	for time.Now().Before(end) {
 		room <- struct{}{}
+		batch := messages()
 		err := made.SendAsync(context.Background(), func(_ context.Context, _ *primitive.SendResult, err error) {
 			if err != nil {
 				atomic.AddInt64(&failed, 1)
 			} else {
-				atomic.AddInt64(&sent, int64(size))
+				atomic.AddInt64(&sent, int64(len(batch)))
 			}
 			<-room
-		}, messages()...)
+		}, batch...)
 		must(err)
+	}
+	// All answers are here when the room can be filled.
+	for i := 0; i < most; i++ {
+		room <- struct{}{}
 	}
 }
 
-func consume(namesrv, topic string, messages int64, size int, isMeasured bool) {
+// read consumes the messages again and again for a time.
+func read(namesrv, topic string, messages int64, size int, length time.Duration) {
+	var sums figures
+	for until, isFirst := time.Now().Add(length), true; isFirst || time.Now().Before(until); isFirst = false {
+		found := consume(namesrv, topic, messages, size)
+		sums = figures{sums.messages + found.messages, sums.took + found.took, sums.used + found.used}
+	}
+	sums.print()
+}
+
+func consume(namesrv, topic string, messages int64, size int) figures {
 	made, err := rocketmq.NewPushConsumer(
 		consumer.WithNameServer([]string{namesrv}),
 		consumer.WithGroupName(fmt.Sprintf("client_bench_go_%d", time.Now().UnixNano())),
@@ -147,28 +189,24 @@ func consume(namesrv, topic string, messages int64, size int, isMeasured bool) {
 	}))
 	must(made.Start())
 	<-done
-	if isMeasured {
-		report(messages-firstCount, last.Sub(first).Seconds(), lastCPU-firstCPU)
-	}
-	made.Shutdown()
+	must(made.Shutdown())
+	return figures{messages - firstCount, last.Sub(first).Seconds(), lastCPU - firstCPU}
 }
 
 func main() {
 	rlog.SetLogLevel("fatal")
 	args := os.Args[1:]
-	if !strings.HasPrefix(args[0], "consume") {
-		produce(args[0], args[1], args[2], seconds(args[3]), seconds(args[4]))
-		return
-	}
+	messages, err := strconv.ParseInt(args[3], 10, 64)
+	must(err)
 	size := 1
 	if args[0] == "consume_batch" {
 		size = 32
 	}
-	messages, err := strconv.ParseInt(args[5], 10, 64)
-	must(err)
-	warmUntil := time.Now().Add(seconds(args[3]))
-	for isCold := true; isCold; isCold = time.Now().Before(warmUntil) {
-		consume(args[1], args[2], messages, size, false)
+	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+		if strings.HasPrefix(args[0], "consume") {
+			read(args[1], args[2], messages, size, seconds(asked.Text()))
+		} else {
+			produce(args[0], args[1], args[2], seconds(asked.Text()))
+		}
 	}
-	consume(args[1], args[2], messages, size, true)
 }

@@ -1,4 +1,6 @@
 import com.sun.management.OperatingSystemMXBean;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -16,8 +18,8 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * One load of Apache's client, as client_loads.py is one of ours:
- * ClientLoad MEASURE NAMESRV TOPIC WARM_SECONDS SECONDS MESSAGES
+ * One load of Apache's client, as client_loads.py is one of ours, with a round for each line of the
+ * standard input: ClientLoad MEASURE NAMESRV TOPIC MESSAGES
  */
 public final class ClientLoad {
     private static final int BODY_SIZE = 128;
@@ -26,6 +28,8 @@ public final class ClientLoad {
     private static final int BATCHES = 64;
     private static final int WAITERS = 64;
     private static final int WORKERS = 20;
+    /** A round of sends lasts so long before it is measured. */
+    private static final long LEAD_NANOS = 500_000_000;
 
     private static final AtomicLong SENT = new AtomicLong();
     private static final AtomicLong FAILED = new AtomicLong();
@@ -49,17 +53,14 @@ public final class ClientLoad {
     }
 
     private static void run(String[] args) throws Exception {
-        String kind = args[0];
-        if (kind.startsWith("consume")) {
-            int size = kind.equals("consume_batch") ? 32 : 1;
-            long warmUntil = System.nanoTime() + (long) (Double.parseDouble(args[3]) * 1e9);
-            do {
-                consume(args[1], args[2], Long.parseLong(args[5]), size, false);
-            } while (System.nanoTime() < warmUntil);
-            consume(args[1], args[2], Long.parseLong(args[5]), size, true);
-        } else {
-            produce(kind, args[1], args[2], (long) (Double.parseDouble(args[3]) * 1e9),
-                (long) (Double.parseDouble(args[4]) * 1e9));
+        BufferedReader asked = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = asked.readLine(); line != null; line = asked.readLine()) {
+            long nanos = (long) (Double.parseDouble(line) * 1e9);
+            if (args[0].startsWith("consume")) {
+                read(args[1], args[2], Long.parseLong(args[3]), args[0].equals("consume_batch") ? 32 : 1, nanos);
+            } else {
+                produce(args[0], args[1], args[2], nanos);
+            }
         }
     }
 
@@ -89,7 +90,7 @@ public final class ClientLoad {
         return new Message(topic, body);
     }
 
-    private static void produce(String kind, String namesrv, String topic, long warm, long nanos)
+    private static void produce(String kind, String namesrv, String topic, long nanos)
         throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("client_bench_java");
         producer.setNamesrvAddr(namesrv);
@@ -97,7 +98,10 @@ public final class ClientLoad {
         producer.setAutoBatch(kind.equals("auto"));
         producer.start();
         producer.send(message(topic));
-        begin = System.nanoTime() + warm;
+        SENT.set(0);
+        FAILED.set(0);
+        beginCpu = 0;
+        begin = System.nanoTime() + LEAD_NANOS;
         end = begin + nanos;
         String more = "";
         if (kind.startsWith("sync")) {
@@ -116,6 +120,7 @@ public final class ClientLoad {
                 callback -> producer.send(message(topic), callback));
         }
         print(SENT.get() - before, System.nanoTime() - begin, cpu() - beginCpu, more);
+        producer.shutdown();
     }
 
     /** One send that is not waited for. */
@@ -176,7 +181,18 @@ public final class ClientLoad {
         return took.isEmpty() ? "" : ", \"p50\": " + took.get(took.size() / 2) / 1e3;
     }
 
-    private static void consume(String namesrv, String topic, long messages, int size, boolean isMeasured)
+    /** Consumes the messages again and again for a time. */
+    private static void read(String namesrv, String topic, long messages, int size, long nanos)
+        throws Exception {
+        long[] sums = new long[3];
+        long until = System.nanoTime() + nanos;
+        do {
+            consume(namesrv, topic, messages, size, sums);
+        } while (System.nanoTime() < until);
+        print(sums[0], sums[1], sums[2], "");
+    }
+
+    private static void consume(String namesrv, String topic, long messages, int size, long[] sums)
         throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("client_bench_java_" + System.nanoTime());
         consumer.setNamesrvAddr(namesrv);
@@ -206,8 +222,8 @@ public final class ClientLoad {
         consumer.start();
         done.await();
         consumer.shutdown();
-        if (isMeasured) {
-            print(messages - first[2], last[0] - first[0], last[1] - first[1], "");
-        }
+        sums[0] += messages - first[2];
+        sums[1] += last[0] - first[0];
+        sums[2] += last[1] - first[1];
     }
 }
