@@ -556,6 +556,8 @@ def catch_up(pairs: Sequence[Pair], arguments: argparse.Namespace) -> None:
     for pair in pairs:
         rounds = found[pair.name]
         pair.values |= {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+        speeds = [each["catch-up"] for each in rounds]
+        pair.values |= {"catch-up slowest": min(speeds), "catch-up fastest": max(speeds)}
 
 
 def catch_up_once(pair: Pair, mebibytes: int) -> dict[str, float]:
@@ -632,6 +634,8 @@ ROWS = (
     ("lag p50, ms", "lag p50", ".1f", ""),
     ("lag p99, ms", "lag p99", ".1f", "<= 20 ms"),
     ("catch-up, MiB/s", "catch-up", ",.0f", ">= 0.8x"),
+    ("the slowest time, MiB/s", "catch-up slowest", ",.0f", ""),
+    ("the fastest time, MiB/s", "catch-up fastest", ",.0f", ""),
     ("master's rate meanwhile / before", "meanwhile", ".2f", ">= 0.80 of ours"),
     ("before / meanwhile, by the master's CPU", "meanwhile kept", ".2f", ">= 0.80 of ours"),
     ("CPU of the master per message of 4 KiB before, us", "before cpu", ".2f", ""),
