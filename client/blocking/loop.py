@@ -69,8 +69,9 @@ class Loop:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_awake = False
-        #: Whether another thread is about to wake this one and has not done so yet.
-        self._is_waking = False
+        #: Whether the main thread is about to wake this one and has not done so yet.
+        self._is_main_waking = False
+        self._main_ident = threading.main_thread().ident
         self._engines: dict[Engine, ssl.SSLContext | None] = {}
         self._sockets: dict[tuple[Engine, int], ClientSocket] = {}
         self._workers: ThreadPoolExecutor | None = None
@@ -94,10 +95,15 @@ class Loop:
         :raises ForkedError: in a child of the process that made the client.
         """
         self._posted.append((function, arguments))
-        # A signal handler may post and wait just before the thread that it interrupted has woken
-        # this one, so the handler wakes it as well.
-        if not self._is_awake or self._is_waking:
-            self._is_waking = self._is_awake = True
+        # A signal handler may interrupt the main thread just before that has woken this one, and
+        # may wait for a post of its own or of another thread, so these posts wake it as well. If
+        # they did so for other threads too, every post of many threads would write a byte: the
+        # write lets the next thread run before it has ended.
+        if not self._is_awake or self._is_main_waking:
+            is_main = threading.get_ident() == self._main_ident
+            if is_main:
+                self._is_main_waking = True
+            self._is_awake = True
             try:
                 self._wake_out.send(b"\0")
             except BlockingIOError:
@@ -106,7 +112,8 @@ class Loop:
                 # A forked child has closed its copies of the sockets.
                 self.check_process()
                 raise
-            self._is_waking = False
+            if is_main:
+                self._is_main_waking = False
 
     def call(self, engine: Engine, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine of an engine and wait for its result.

@@ -189,6 +189,37 @@ class LoopTests(SynchronousTestCase):
                 line += 1
             self.assertGreater(line, 3)
 
+    def test_posts_of_other_threads_wake_the_thread_once(self) -> None:
+        """A thread that posts while another one wakes the client's thread leaves that to it."""
+        loop = Loop()
+        held, counted = threading.Event(), []
+        is_held = threading.Event()
+        loop.post(lambda: (is_held.set(), held.wait(AT_ONCE_S)))
+        self.assertTrue(is_held.wait(AT_ONCE_S))
+        loop._is_awake = False  # as after a turn
+        out = loop._wake_out
+
+        class Out:
+            """A socket; another thread runs while it writes."""
+
+            def send(self, data: bytes) -> int:
+                counted.append(threading.get_ident())
+                if len(counted) < 5:
+                    on_thread(partial(loop.post, counted.copy))
+                return out.send(data)
+
+        loop._wake_out = Out()  # type: ignore[assignment]
+        try:
+            self.assertTrue(on_thread(partial(loop.post, counted.copy)))
+            self.assertEqual(len(counted), 1)
+            # A handler may have interrupted the main thread here, and wait for the other thread.
+            loop._is_awake = False
+            loop.post(counted.copy)
+            self.assertEqual(len(counted), 5)
+        finally:
+            loop._wake_out = out
+            held.set()
+
     def test_each_line_of_a_flag(self) -> None:
         """A handler sets the flag that the code waits for."""
         line = 0
