@@ -1,7 +1,7 @@
 """The functions that read topics, stores and traces as streams of record batches.
 
 The range of a read is determined when its function is called, so a wrong option or an unknown topic
-is reported at once. The messages are fetched while the reader is consumed. At most one batch and
+is reported at once. The messages are fetched while the reader is consumed. At most two batches and
 the pulls in flight are in memory at a time.
 
 Source: the Arrow C stream interface, which readers of other libraries use.
@@ -10,13 +10,14 @@ Source: the Arrow C stream interface, which readers of other libraries use.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from twistmq.integrations.arrow.option_values import OptionValue, option_texts
+from twistmq.integrations.arrow.read_ahead import read_ahead
 from twistmq.integrations.tables.columns import (
     TRACE_COLUMNS,
     Column,
@@ -58,7 +59,7 @@ def read_messages(name_servers: str = "", topic: str | Sequence[str] | None = No
         ``starting_timestamp`` and ``sub_expression``.
     :returns: a reader whose batches have the rows of one queue after the other, in the order of
         each queue. It raises DataLoss, ReadFailed, StillAway or BodyUnreadable when the messages
-        cannot be read. Its connections are closed at its end, or when it is dropped.
+        cannot be read. Its connections are closed at its end, or soon after it was dropped.
     :raises OptionError: when an option is wrong, or no server answers.
     :raises ColumnsError: when a column does not exist.
     :raises TopicMissing: when a topic or a queue does not exist.
@@ -122,18 +123,21 @@ def read_traces(name_servers: str = "", *, path: str | os.PathLike[str] | None =
     return _reader(columns, events_of(_topic_batches(topics, topics.queue_parts()), columns))
 
 
-def _topic_batches(topics: TopicRead, parts: Sequence[TopicPart]) -> Iterator[Any]:
+def _topic_batches(topics: TopicRead, parts: Sequence[TopicPart]
+                   ) -> Generator[Any, None, None]:
     """Read the parts of topics, one after the other."""
     for part in parts:
         yield from topics.batches(part)
 
 
-def _store_batches(store: StoreRead, pieces: Sequence[LogPiece]) -> Iterator[Any]:
+def _store_batches(store: StoreRead, pieces: Sequence[LogPiece]
+                   ) -> Generator[Any, None, None]:
     """Read the pieces of a store, one after the other."""
     for piece in pieces:
         yield from store.batches(piece)
 
 
-def _reader(columns: Sequence[Column], batches: Iterator[Any]) -> pa.RecordBatchReader:
-    """Make a reader from an iterator of batches."""
-    return pa.RecordBatchReader.from_batches(arrow_schema(columns), batches)
+def _reader(columns: Sequence[Column], batches: Generator[Any, None, None]
+            ) -> pa.RecordBatchReader:
+    """Make a reader from a generator of batches."""
+    return pa.RecordBatchReader.from_batches(arrow_schema(columns), read_ahead(batches))

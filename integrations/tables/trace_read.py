@@ -6,7 +6,7 @@ Source: TraceConstants, TopicValidator.RMQ_SYS_TRACE_TOPIC @5.3.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from twistmq.integrations.tables.columns import Column
@@ -44,7 +44,8 @@ def without_prefix(given: Mapping[str, str]) -> dict[str, str]:
     return {key.lower().removeprefix("rocketmq."): value for key, value in given.items()}
 
 
-def events_of(batches: Iterator[Any], columns: Sequence[Column]) -> Iterator[Any]:
+def events_of(batches: Iterator[Any], columns: Sequence[Column]
+              ) -> Generator[Any, None, None]:
     """Convert record batches of trace messages to record batches of events.
 
     :param columns: the columns of the events, from TRACE_COLUMNS.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from importlib.util import find_spec
@@ -197,15 +198,14 @@ class StreamTests(ReadCase):
 
     def test_a_reader_that_is_dropped_closes_its_connections(self) -> None:
         """The program does not have to call a method of the reader."""
-        closed: list[object] = []
+        closed = threading.Event()
         close = queue_reader.QueueReader.close
-        self.patch(queue_reader.QueueReader, "close",
-                   lambda one: (closed.append(one), close(one)))
+        self.patch(queue_reader.QueueReader, "close", lambda one: (close(one), closed.set()))
         reader = self.started()
-        self.assertEqual(closed, [])
+        self.assertFalse(closed.is_set())
         del reader
         gc.collect()
-        self.assertEqual(len(closed), 1)
+        self.assertTrue(closed.wait(10))
 
     def test_damaged_messages(self) -> None:
         """The read fails, or delivers their rows with the reason."""
