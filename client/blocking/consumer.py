@@ -75,7 +75,7 @@ class Consumer(BlockingMember[Value], BaseConsumer[Value]):
         self._handling = HandlerCalls(
             self._member, parts.options.get("undecodable", "retry"),
             Results(self._member, self._post).post,
-            acknowledges=parts.options.get("auto_acknowledge", True))
+            acknowledges=parts.options.get("auto_acknowledge", True), lock=threading.Lock())
 
     # --- iteration
 

@@ -82,6 +82,7 @@ class AssignedQueue(Generic[T]):
     """A queue that is assigned to this member."""
 
     __slots__ = (
+        "begun_offset",
         "behind",
         "broker_id",
         "committed",
@@ -115,6 +116,8 @@ class AssignedQueue(Generic[T]):
         self.window = window
         #: The offset at which the next pull begins.
         self.next_offset = next_offset
+        #: The highest offset of a message that a handler got; -1: none. See ``handler_calls.py``.
+        self.begun_offset = -1
         #: After a pull that returned all requested messages: how many more the queue has.
         self.behind = 0
         #: The offset that is known to be committed.

@@ -5,6 +5,10 @@ on a thread or by awaiting it, and sends its result or throws its error into the
 runs on the handler's thread. The shell also provides the function that passes results to the
 engine.
 
+Messages that a worker has taken when the consumer stops are handed back, unless a later message of
+their queue was passed to a handler before. The group commits one offset per queue, so a message
+that is handed back makes the group repeat all finished messages after it.
+
 Source: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService @5.3.3.
 """
 
@@ -12,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Final, Generic, TypeVar
 
 from twistmq.client.base.errors import AlreadyHandled, NotAssigned, OptionError, Undecodable
@@ -46,18 +50,21 @@ class HandlerCalls(Generic[T]):
     :param post: calls a function of the member with arguments, in the engine.
     :param acknowledges: whether requesting the next message of an iteration acknowledges the
         previous one.
+    :param lock: is held while a worker decides whether it begins a message; None: all workers run
+        on one thread.
     """
 
     def __init__(
         self, member: Member[T], undecodable: str, post: Callable[..., object], *,
-        acknowledges: bool = True,
+        acknowledges: bool = True, lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self._member = member
         self._undecodable = undecodable
         self._post = post
         self.acknowledges = acknowledges
-        #: Whether handlers are no longer called.
+        #: Whether handlers are no longer called, except for messages before begun ones.
         self.is_stopped = False
+        self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
         #: The messages that iterations took and that have no result yet, by ``id``. Only the engine
         #: accesses the dict, so that each message gets exactly one result, from the first of: the
         #: next step of the iteration, :meth:`acknowledge`, or the end of the iteration.
@@ -159,6 +166,20 @@ class HandlerCalls(Generic[T]):
         self._pending.pop(id(message), None)
         end(assigned, [message])
 
+    def _may_begin(self, assigned: AssignedQueue[T], first_offset: int, last_offset: int) -> bool:
+        """Note that a handler gets messages of a queue; :returns: False because of a stop.
+
+        Workers take the messages of a queue in order, but the system may suspend a thread between
+        the take and the call of its handler. Another worker may handle later messages and stop the
+        consumer in this time. The earlier messages are then handled as well.
+        """
+        with self._lock:
+            if self.is_stopped and first_offset > assigned.begun_offset:
+                return False
+            if last_offset > assigned.begun_offset:
+                assigned.begun_offset = last_offset
+            return True
+
     @property
     def size(self) -> int:
         """The number of messages of a queue that a worker takes at once, for :meth:`one_by_one`."""
@@ -169,8 +190,10 @@ class HandlerCalls(Generic[T]):
         assigned, remaining = batch.assigned, list(batch.messages)
         member, post = self._member, self._post
         try:
-            while remaining and not self.is_stopped and not remaining[0].lost:
+            while remaining and not remaining[0].lost:
                 message = remaining[0]
+                if not self._may_begin(assigned, message.offset, message.offset):
+                    break
                 if self.is_decodable(assigned, message):
                     try:
                         yield message
@@ -193,7 +216,8 @@ class HandlerCalls(Generic[T]):
         remaining = list(batch.messages)
         try:
             ready = [each for each in batch.messages if self._is_kept(assigned, each, remaining)]
-            if not ready:
+            if (not ready or any(each.lost for each in ready)
+                    or not self._may_begin(assigned, ready[0].offset, ready[-1].offset)):
                 return
             try:
                 done = _count_of((yield ready), len(ready))

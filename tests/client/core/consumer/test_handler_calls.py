@@ -17,19 +17,22 @@ from twistmq.protocol.bodies import MessageQueue
 from twistmq.protocol.record import MAGIC_V1, StoredMessage
 
 
-def message(body: bytes) -> ReceivedMessage[int]:
+def message(body: bytes, offset: int) -> ReceivedMessage[int]:
     """Return a message whose value is the number in its body."""
     record = StoredMessage(0, MAGIC_V1, 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, bytes(8), 0, 0,
                            body, "T", "")
-    return ReceivedMessage(record, MessageQueue("T", "b", 0), 0, "T", lambda each: int(each.body))
+    return ReceivedMessage(
+        record, MessageQueue("T", "b", 0), offset, "T", lambda each: int(each.body))
 
 
 class HandlingTests(SynchronousTestCase):
     """The module client/core/consumer/handler_calls.py, with a member that records results."""
 
     def setUp(self) -> None:
-        """Clear the results."""
+        """Clear the results, and begin a queue."""
         self.told: list[tuple[Any, ...]] = []
+        self.assigned = SimpleNamespace(begun_offset=-1)
+        self.end = 0
 
     def handling(self, *, in_order: bool = False, undecodable: str = "retry") -> HandlerCalls[int]:
         """Return the handling of a new member."""
@@ -45,8 +48,10 @@ class HandlingTests(SynchronousTestCase):
                         lambda function, *arguments: function(*arguments))
 
     def batch(self, *bodies: bytes) -> Batch[int]:
-        """Return a batch of messages."""
-        return Batch(cast(Any, None), [message(body) for body in bodies])
+        """Return a batch of the next messages of the queue."""
+        messages = [message(body, self.end + index) for index, body in enumerate(bodies)]
+        self.end += len(bodies)
+        return Batch(cast(Any, self.assigned), messages)
 
     def test_each_message_ends_by_itself(self) -> None:
         """The end may be a result, an error, a level, or a dead message."""
@@ -82,6 +87,33 @@ class HandlingTests(SynchronousTestCase):
         run_steps(self.handling().one_by_one(lost), stop)
         self.assertEqual(self.told, [
             ("succeed", [b"1"]), ("release", [b"2"]), ("release", [b"3", b"4"])])
+
+    def test_a_stop_leaves_no_message_out_before_one_that_was_handled(self) -> None:
+        """A worker that took it earlier may come to its handler later: the group has one offset."""
+        for is_list in (False, True):
+            self.told.clear()
+            handling = self.handling()
+            call = handling.as_list if is_list else handling.one_by_one
+            earliest, earlier, later, last = (self.batch(body) for body in (b"1", b"2", b"3", b"4"))
+
+            def stop(each: object, handling: HandlerCalls[int] = handling) -> None:
+                handling.is_stopped = True
+
+            for batch in (later, last, earlier, earliest):
+                run_steps(call(batch), stop)
+            self.assertEqual(self.told, [
+                ("succeed", [b"3"]), ("release", [b"4"]), ("succeed", [b"2"]),
+                ("succeed", [b"1"])], msg=f"lists: {is_list}")
+            self.assigned = SimpleNamespace(begun_offset=-1)
+            run_steps(call(self.batch(b"5")), stop)
+            self.assertEqual(self.told[-1], ("release", [b"5"]), msg="another queue")
+
+    def test_a_list_of_a_lost_queue_waits_again(self) -> None:
+        """Another member handles its messages."""
+        lost = self.batch(b"1", b"2")
+        lost.messages[0].lost = True
+        run_steps(self.handling().as_list(lost), lambda each: self.fail("a handler was called"))
+        self.assertEqual(self.told, [("release", [b"1", b"2"])])
 
     def test_a_worker_that_is_cancelled_lets_its_messages_wait(self) -> None:
         """They are delivered again; an end that is no Exception is not a result."""
