@@ -22,6 +22,7 @@ from twistmq.client.core.consumer.assigned_queues import (
 )
 from twistmq.client.core.consumer.close_signal import CloseSignal
 from twistmq.client.core.consumer.offsets import OffsetStore
+from twistmq.protocol.bodies import MessageQueue
 
 __all__ = ["Committer"]
 
@@ -54,11 +55,16 @@ class Committer(Generic[T]):
         self._offsets = offsets
         self._mark_group = mark_group
         self._is_committing_soon = False
+        #: The offsets of the commits that the store has not answered.
+        self._unanswered: list[dict[MessageQueue, int]] = []
 
     async def commit(
         self, queues: Sequence[AssignedQueue[T]] | None = None, *, again: bool = False
     ) -> bool:
         """Commit the offsets of queues.
+
+        A queue whose previous commit has no answer yet is always committed, because a seek may
+        have set it back to the offset that was committed before.
 
         :param queues: the queues; None: all queues of the member.
         :param again: commit also queues that have not changed since the last commit.
@@ -67,14 +73,22 @@ class Committer(Generic[T]):
         table = {assigned.queue: assigned.window.committable
                  for assigned in (self._queues.values() if queues is None else queues)
                  if assigned.is_settled and (again
-                                             or assigned.window.committable != assigned.committed)}
+                                             or assigned.window.committable != assigned.committed
+                                             or self._is_unanswered(assigned.queue))}
         if not table:
             return True
-        committed = await self._offsets.write(table)
+        self._unanswered.append(table)
+        try:
+            committed = await self._offsets.write(table)
+        finally:
+            self._unanswered.remove(table)
         for assigned in list(self._queues.values()) if queues is None else queues:
             if assigned.queue in committed:
                 assigned.committed = committed[assigned.queue]
         return len(committed) == len(table)
+
+    def _is_unanswered(self, queue: MessageQueue) -> bool:
+        return any(queue in table for table in self._unanswered)
 
     async def commit_beginnings(self, queues: Sequence[AssignedQueue[T]]) -> None:
         """Commit the start offsets of queues that leave before their first pull.

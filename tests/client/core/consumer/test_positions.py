@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from tests.client.core.box import Answer
 from tests.client.core.consumer.part_case import queue
 from tests.client.core.consumer.pull_case import PullCase
+from tests.client.core.group_box import BROKER
 from twistmq.client.base.errors import NotAssigned, OptionError
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
 
 
 class SeekTests(PullCase):
@@ -28,6 +32,32 @@ class SeekTests(PullCase):
         self.box.run(self.positions.seek_to_begin(queue(0)))
         self.box.run(self.member.commit())
         self.assertEqual(self.box.run(self.positions.committed(queue(0))), 0)
+
+    def test_a_seek_back_is_committed_after_a_commit_without_an_answer_yet(self) -> None:
+        """The earlier commit would otherwise be the group's last one."""
+        self.box.run(self.member.commit())
+        self.poll()
+        self.poll()
+        held: list[RemotingCommand] = []
+
+        def answer(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and not held:
+                held.append(command)
+                return None
+            return self.broker(command)
+
+        self.box.servers[BROKER] = answer
+        self.assertEqual(self.committed()[0], 0)
+        self.box.engine.tasks.spawn(self.member.commit())
+        self.box.settle()
+        self.box.run(self.positions.seek(queue(int(held[0].fields()["queueId"])), 0))
+        committing = self.box.engine.tasks.spawn(self.member.commit())
+        self.box.settle()
+        self.assertIsNotNone(self.broker(held[0]))
+        self.box.reply(BROKER, held[0], ResponseCode.SUCCESS, None)
+        self.box.settle()
+        self.assertTrue(committing.is_done)
+        self.assertEqual(sorted(self.committed().values()), [0, 5])
 
     def test_a_seek_to_where_nothing_is_is_an_error(self) -> None:
         """The offset is before the first message, after the end, or in a queue of
