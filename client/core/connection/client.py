@@ -49,8 +49,10 @@ log = logging.getLogger("twistmq.client")
 #: The time of the first heartbeat and the interval between heartbeats, in ms.
 HEARTBEAT_FIRST_MS: Final = 1000
 HEARTBEAT_MS: Final = 30_000
-#: The time-out of a heartbeat and of an unregistration, in ms.
+#: The time-out of a heartbeat, and of an unregistration with the heartbeat before it, in ms.
 _HEARTBEAT_TIMEOUT_MS: Final = 3000
+#: The time-out of an unregistration after a heartbeat without a response, in ms.
+_UNREGISTER_TIMEOUT_MIN_MS: Final = 100
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,11 +184,24 @@ class ClientCore:
             client_id=self.client_id,
             producer_group=self.namespace.group(member.group) if member.producer_data() else None,
             consumer_group=self.namespace.group(member.group) if member.consumer_data() else None)
-        leaving = [self.engine.invoke(address, RequestCode.UNREGISTER_CLIENT, header,
-                                      timeout_ms=_HEARTBEAT_TIMEOUT_MS)
-                   for address in self.broker_addresses()
-                   if address in self.engine.open_addresses()]
+        leaving = [self.tasks.spawn(self._unregister(address, header), "unregistration")
+                   for address in self.broker_addresses()]
         await self.tasks.all_of(leaving)
+
+    async def _unregister(self, address: str, header: CommandHeader) -> None:
+        """Unregister a member at a broker, after the heartbeat in flight.
+
+        Apache's broker handles the two requests on different threads. If it handled the heartbeat
+        last, the member would be registered again, and nobody would read its queues.
+        """
+        end_ms = self.tasks.now_ms + _HEARTBEAT_TIMEOUT_MS
+        under_way = self._beating.get(address)
+        if under_way is not None:
+            await under_way[1]
+        if address in self.engine.open_addresses():
+            await self.engine.invoke(
+                address, RequestCode.UNREGISTER_CLIENT, header,
+                timeout_ms=max(end_ms - self.tasks.now_ms, _UNREGISTER_TIMEOUT_MIN_MS))
 
     @property
     def has_consumers(self) -> bool:
@@ -363,6 +378,11 @@ class ClientCore:
             await self.tasks.sleep(options.retry_wait_ms)
 
     # --- the end
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether a close is in progress."""
+        return self._closing is not None
 
     @property
     def is_quiet(self) -> bool:

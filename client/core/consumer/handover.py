@@ -143,9 +143,8 @@ class Handover(Generic[T]):
         end_ms = self._client.tasks.now_ms + UNLOCK_WAIT_MS
         while assigned.window.running_count and self._client.tasks.now_ms < end_ms:
             await self._client.tasks.sleep(20)
+        await locks.unlock([assigned.queue])
         self._ending.pop(assigned.queue, None)
-        if assigned.queue not in self._queues:
-            locks.unlock_all([assigned.queue])
 
     async def finish(self) -> None:
         """Complete the work for lost queues: commits, and locks that can be given back.
@@ -153,11 +152,11 @@ class Handover(Generic[T]):
         The lock of a handler that still runs expires at the broker.
         """
         await self._client.tasks.all_of(self._leaving)
-        ended = []
-        for queue, (assigned, unlocking) in self._ending.items():
-            # Otherwise it would give back the lock of a later member of this client.
-            unlocking.cancel()
-            if not assigned.window.running_count:
-                ended.append(queue)
-        if self._locks is not None:
-            self._locks.unlock_all(ended)
+        unlocking = []
+        for assigned, task in self._ending.values():
+            if assigned.window.running_count:
+                # Otherwise it would give back the lock of a later member of this client.
+                task.cancel()
+            else:
+                unlocking.append(task)
+        await self._client.tasks.all_of(unlocking)

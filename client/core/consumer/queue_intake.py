@@ -178,15 +178,21 @@ class QueueIntake(Generic[T]):
         await self._handover.finish()
         await self.committer.commit_beginnings(
             [assigned for assigned in self._queues.values() if assigned.is_unread])
-        if not await self.commit():
+        is_committed = await self.commit()
+        if not is_committed:
             await self._client.tasks.sleep(_COMMIT_AGAIN_MS)
-            if not await self.commit():
-                log.error("group %s: messages that were handled will be delivered again, since "
-                          "their offsets could not be committed at the close", self._group)
+            is_committed = await self.commit()
+        if not is_committed:
+            log.error("group %s: messages that were handled will be delivered again, since "
+                      "their offsets could not be committed at the close", self._group)
         for assigned in self._queues.values():
             for message in assigned.window.drop():
                 message.lost = True
         if self._locks is not None:
             # The lock of a handler that still runs expires at the broker.
-            self._locks.unlock_all([assigned.queue for assigned in self._queues.values()
-                                    if not assigned.window.running_count])
+            unlocking = self._client.tasks.spawn(
+                self._locks.unlock([assigned.queue for assigned in self._queues.values()
+                                    if not assigned.window.running_count]), "unlock")
+            # A broker that did not answer the commits does not delay the close further.
+            if is_committed:
+                await self._client.tasks.all_of([unlocking])

@@ -1,7 +1,9 @@
 """Locks of queues, which ensure that one member at a time handles the messages of an ordered queue.
 
 A broker grants a queue's lock to one member for 60 s. The member renews it every 20 s, and relies
-on it for 30 s.
+on it for 30 s. Apache's broker handles requests of one connection on several threads, and it knows
+members by their clients. A lock that is given back too late would therefore be taken from the next
+member of the same client, so the response is awaited.
 
 Source: RebalanceImpl (lock, lockAll, unlock), ProcessQueue, RebalanceLockManager @5.3.3.
 """
@@ -97,17 +99,24 @@ class Locks:
             else:
                 window.unlocked()
 
-    def unlock_all(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back with one-way requests."""
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back; the wait for the brokers takes at most a second."""
         by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
             by_broker[self._client.routes.broker_of(queue)].append(queue)
-        for name, each in by_broker.items():
-            body = UnlockBatchRequestBody(
-                consumer_group=self._group, client_id=self._client.client_id,
-                mq_set=tuple(each)).encode_standard()
-            try:
-                self._client.engine.send_oneway(
-                    self._client.routes.master(name), RequestCode.UNLOCK_BATCH_MQ, None, body)
-            except BrokerError as error:
-                log.warning("the locks of broker %s were not given back: %s", name, error)
+        await self._client.tasks.all_of(
+            [self._client.tasks.spawn(self._unlock_at(name, each), "unlock")
+             for name, each in by_broker.items()])
+
+    async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        body = UnlockBatchRequestBody(
+            consumer_group=self._group, client_id=self._client.client_id,
+            mq_set=tuple(queues)).encode_standard()
+        try:
+            address = self._client.routes.master(broker_name)
+            reply = await self._client.engine.invoke(
+                address, RequestCode.UNLOCK_BATCH_MQ, None, body, timeout_ms=_TIMEOUT_MS)
+            if reply.code != ResponseCode.SUCCESS:
+                raise refusal(reply.code, reply.remark, address)
+        except BrokerError as error:
+            log.warning("the locks of broker %s were not given back: %s", broker_name, error)

@@ -76,6 +76,8 @@ class Rounds:
         # A broker lists only members from which it has received a heartbeat.
         await client.heartbeat_all()
         client.check_open()
+        if client.is_closing:
+            raise Closed("the client is closed")
         if self._closing.is_set:
             raise Closed("the consumer is closed")
         client.routes.on_change.append(self._route_changed)

@@ -75,7 +75,7 @@ class Takeover(Generic[T]):
         except Cancelled:
             # The member closes, and does not have the queues yet.
             await self._client.tasks.all_of([locking])
-            locks.unlock_all(queues)
+            await locks.unlock(queues)
             raise
 
     async def _take_all(self, queues: list[MessageQueue]) -> list[MessageQueue]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.client.core.group_box import BROKER, GroupBox
+from tests.client.core.group_box import BROKER, GroupBox, GroupBroker
 from twistmq.client.core.connection.tasks import Task
 from twistmq.client.core.consumer.subscriptions import Subscription
 from twistmq.protocol.bodies import HeartbeatData
@@ -77,6 +77,31 @@ class HeartbeatTests(SynchronousTestCase):
         self.assertFalse(second.result())
         self.beat()
         self.assertGreaterEqual(len(self.beats), 3)
+
+    def test_a_member_leaves_after_the_heartbeat_that_names_it(self) -> None:
+        """A broker that handled the heartbeat last would keep the member in its group."""
+        for is_answered, wait_ms in ((True, 0), (False, 3100)):
+            box = self.box = GroupBox()
+            box.start()
+            serve = box.broker
+
+            def hold(command: RemotingCommand, serve: GroupBroker = serve) -> object:
+                if command.code == RequestCode.HEART_BEAT:
+                    self.beats.append(command)
+                    return None
+                return serve(command)
+
+            box.servers[BROKER] = hold  # type: ignore[assignment]
+            self.beat()
+            begin_ms = box.clock.now_ms
+            leaving = box.engine.tasks.spawn(box.core.remove(box.member))
+            box.advance(100)
+            self.assertEqual(serve.members["g"], {"10.0.0.1@test"})
+            if is_answered:
+                self.answer()
+            box.advance(wait_ms)
+            self.assertEqual((leaving.is_done, serve.members["g"]), (True, set()))
+            self.assertLess(box.clock.now_ms - begin_ms, 3300)
 
     def test_the_reason_of_a_refusal_is_one_printable_line_of_the_log(self) -> None:
         """The remark of the broker is escaped and cut."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tests.client.core.box import Answer
 from tests.client.core.consumer.member_case import LosingCase, OrderCase
 from tests.client.core.consumer.part_case import queue
-from tests.client.core.group_box import GroupBox
+from tests.client.core.group_box import BROKER, GroupBox
+from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
 
 
 class HandoverTests(LosingCase):
@@ -89,3 +92,30 @@ class LockTests(OrderCase):
         box.member.succeed(batch.assigned, batch.messages)
         box.advance(100)
         self.assertEqual(self.broker.locks, {})
+
+    def test_a_lost_queue_is_not_taken_again_before_its_lock_was_given_back(self) -> None:
+        """A broker that handles the request later would take the new lock from this member."""
+        box = GroupBox(self.broker, in_order=True)
+        box.start()
+        held: list[RemotingCommand] = []
+
+        def answer(command: RemotingCommand) -> Answer:
+            if command.code == RequestCode.UNLOCK_BATCH_MQ:
+                held.append(command)
+                return None
+            return self.broker(command)
+
+        box.servers[BROKER] = answer
+        self.broker.members["g"].add("10.0.0.0@aaa")
+        box.notify()
+        while not held:
+            box.advance(10)
+        self.broker.members["g"].remove("10.0.0.0@aaa")
+        box.notify()
+        box.advance(500)
+        self.assertEqual(box.member.assigned_queues, {})
+        del self.broker.locks[queue(0)]
+        box.reply(BROKER, held[0], ResponseCode.SUCCESS, None)
+        box.advance(1_500)
+        self.assertEqual(set(box.member.assigned_queues), {queue(0)})
+        self.assertEqual(self.broker.locks, {queue(0): "10.0.0.1@test"})

@@ -44,6 +44,32 @@ class LockTests(OrderCase):
         box.settle()
         self.assertEqual(self.broker.locks, {})
 
+    def test_a_close_waits_until_the_locks_are_given_back(self) -> None:
+        """A broker that handles the request later would take them from the client's next member."""
+        for is_answered in (True, False):
+            box = GroupBox(self.broker, in_order=True)
+            held: list[RemotingCommand] = []
+
+            def answer(command: RemotingCommand, held: list[RemotingCommand] = held) -> Answer:
+                if command.code == RequestCode.UNLOCK_BATCH_MQ:
+                    held.append(command)
+                    return None
+                return self.broker(command)
+
+            box.servers[BROKER] = answer
+            box.start()
+            closing = box.engine.tasks.spawn(box.member.close())
+            box.advance(500)
+            self.assertEqual((len(held), closing.is_done), (1, False))
+            if is_answered:
+                box.reply(BROKER, held[0], ResponseCode.SUCCESS, None)
+                box.settle()
+            else:
+                with self.assertLogs("twistmq.client", "WARNING") as logs:
+                    box.advance(600)
+                self.assertIn("locks of broker a were not given back", logs.output[0])
+            self.assertTrue(closing.is_done)
+
     def test_close_leaves_the_lock_of_a_handler_that_runs(self) -> None:
         """Another member would handle the same queue beside it."""
         box = GroupBox(self.broker, in_order=True)
