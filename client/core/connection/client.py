@@ -192,7 +192,7 @@ class ClientCore:
         """Unregister a member at a broker, after the heartbeat in flight.
 
         Apache's broker handles the two requests on different threads. If it handled the heartbeat
-        last, the member would be registered again, and nobody would read its queues.
+        last, the member would be registered again, and its queues would not be read.
         """
         end_ms = self.tasks.now_ms + _HEARTBEAT_TIMEOUT_MS
         under_way = self._beating.get(address)
