@@ -15,7 +15,7 @@ Source: ConsumeStatsList, ConsumeStats, OffsetWrapper @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -69,7 +69,6 @@ class Progress:
     in_flight: int = 0
     rate: float = 0.0
     last_ms: int = 0
-    queues: int = 0
 
     def add(self, other: Progress) -> None:
         """Add the progress in other queues."""
@@ -77,7 +76,6 @@ class Progress:
         self.in_flight += other.in_flight
         self.rate += other.rate
         self.last_ms = max(self.last_ms, other.last_ms)
-        self.queues += other.queues
 
 
 #: The progress by group and topic.
@@ -119,28 +117,26 @@ def _general(body: bytes) -> _StatsList:
 
 def _add(table: ProgressTable, group: str, stats: _Stats) -> None:
     """Add the queues of one entry, which belong to one topic as a rule."""
-    by_topic: dict[str, list[_Entry]] = {}
-    for entry in stats.offset_table:
-        by_topic.setdefault(entry.topic, []).append(entry)
-    for topic, entries in by_topic.items():
-        progress = Progress(
-            sum([each.broker_offset - each.consumer_offset for each in entries]),
-            sum([max(each.pull_offset - each.consumer_offset, 0) for each in entries]),
-            stats.consume_tps, max([each.last_timestamp for each in entries]), len(entries))
-        known = table.setdefault((group, topic), progress)
-        if known is not progress:
-            known.add(progress)
+    topic, progress = None, Progress()
+    for queue in stats.offset_table:
+        if queue.topic != topic:
+            topic = queue.topic
+            progress = table.setdefault((group, topic), Progress())
+            progress.rate += stats.consume_tps
+        progress.lag += queue.broker_offset - queue.consumer_offset
+        if queue.pull_offset > queue.consumer_offset:
+            progress.in_flight += queue.pull_offset - queue.consumer_offset
+        if queue.last_timestamp > progress.last_ms:
+            progress.last_ms = queue.last_timestamp
 
 
 def joined_progress(tables: Iterable[ProgressTable]) -> ProgressTable:
-    """Return the progress of all groups on several brokers."""
+    """Return the progress of all groups on several brokers, whose own tables are used up."""
     total: ProgressTable = {}
     for table in tables:
         for key, progress in table.items():
-            known = total.get(key)
-            if known is None:
-                total[key] = replace(progress)
-            else:
+            known = total.setdefault(key, progress)
+            if known is not progress:
                 known.add(progress)
     return total
 
