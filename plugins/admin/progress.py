@@ -20,6 +20,7 @@ from twistmq.broker.api import (
 from twistmq.broker.api.bodies import (
     ConsumeStats,
     ConsumeStatsList,
+    GroupList,
     MessageQueue,
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
@@ -160,29 +161,32 @@ class ProgressRequests:
     # --- all groups
 
     def _all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Handled:
-        header = request.header
+        groups = GroupList.decode(request.body).group_list if request.body else None
         return self._broker.long_answers.answer(
-            self._read_all(header.is_order, has_times=header.with_times is not False),
-            request.channel)
+            self._read_all(request.header, groups), request.channel)
 
-    def _read_all(self, is_order: bool, *, has_times: bool) -> Work:
+    def _read_all(self, header: GetConsumeStatsInBrokerHeader, groups: set[str] | None) -> Work:
         """Return the progress of all groups.
 
-        Differs from Apache: pull offsets are known, so the number in flight is never negative.
+        Differs from Apache: pull offsets are known, so the number in flight is never negative. The
+        client can leave out groups, topics, and the reads of the store for times.
 
-        :param has_times: whether the store is read for the time of each last consumed message.
+        :param groups: the groups that are included; None: all groups.
         """
         broker = self._broker
+        has_times = header.with_times is not False
         rows = []
         diff = inflight = 0
         topics_of = yield from broker.consumer_offset.reading_topics()
         for group in list(broker.subscription_group.table):
+            if groups is not None and group not in groups:
+                continue
             stats = []
             for topic in sorted(topics_of.get(group, ())):
                 config = broker.topic_config.get(topic)
-                if config is None or (is_order and not config.order):
+                if config is None or (header.is_order and not config.order):
                     continue
-                if not self._subscribes(group, topic):
+                if header.topic not in (None, topic) or not self._subscribes(group, topic):
                     continue
                 queues = _TopicQueues(broker, group, topic, has_times=has_times)
                 for queue_id in range(config.write_queue_nums):

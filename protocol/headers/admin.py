@@ -34,13 +34,18 @@ class ViewBrokerStatsDataRequestHeader(CommandHeader):
 
 
 class GetConsumeStatsInBrokerHeader(CommandHeader):
-    """Request for the progress of all groups."""
+    """Request for the progress of all groups, or of those in a body ``GroupList``.
+
+    A broker of Apache ignores the body and all fields but the first, and reports everything.
+    """
 
     #: True: only in ordered topics.
     is_order: bool = False
     #: False: the times of the last consumed messages are not needed, and their queues need not be
-    #: read from the store. A broker of Apache ignores this and reports the times.
+    #: read from the store.
     with_times: bool | None = None
+    #: The only topic that is included; None: all topics.
+    topic: str | None = None
 
 
 class UpdateGroupForbiddenRequestHeader(CommandHeader):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import count
+from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.config.settings import LONG_MAX
+from twistmq.broker.testing.disk import MemoryFile
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import admin
 from twistmq.protocol.bodies import (
     ConsumerData,
     ConsumeStatsList,
+    GroupList,
     HeartbeatData,
     MessageQueue,
     OffsetWrapper,
@@ -198,10 +201,13 @@ class CloneTests(ProgressCase):
 class AllProgressTests(ProgressCase):
     """The request 317."""
 
-    def all(self, *, is_order: bool = False, with_times: bool | None = None) -> ConsumeStatsList:
+    def all(
+        self, *, is_order: bool = False, with_times: bool | None = None, topic: str | None = None,
+        body: bytes = b"",
+    ) -> ConsumeStatsList:
         reply = self.box.ask(
-            RequestCode.GET_BROKER_CONSUME_STATS,
-            GetConsumeStatsInBrokerHeader(is_order=is_order, with_times=with_times))
+            RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerHeader(
+                is_order=is_order, with_times=with_times, topic=topic), body)
         return ConsumeStatsList.decode(reply.body)
 
     def offsets(self, answer: ConsumeStatsList, group: str) -> dict[tuple[str, int], OffsetWrapper]:
@@ -248,6 +254,30 @@ class AllProgressTests(ProgressCase):
         answer = self.all(with_times=False)
         self.assertEqual(self.offsets(answer, "g")["T", 0], OffsetWrapper(3, 1, 1, 0))
         self.assertEqual(answer.total_diff, 2)
+
+    def test_groups_and_a_topic_are_selected_on_request(self) -> None:
+        """The others are left out of the rows and the sums, and their times are not read."""
+        for group in ("g", "h"):
+            self.kernel.subscription_group.find(group)
+            for topic in ("T", "U"):
+                self.commit(group, 1, topic)
+        with patch.object(MemoryFile, "read_at", autospec=True,
+                          side_effect=MemoryFile.read_at) as read_at:
+            answer = self.all(topic="T", body=GroupList({"h", "unknown"}).encode_standard())
+        self.assertEqual([*answer.consume_stats_list[0]], ["h"])
+        self.assertEqual(len(answer.consume_stats_list), 1)
+        self.assertEqual(self.offsets(answer, "h"), {
+            ("T", 0): OffsetWrapper(3, 1, 1, self.begin_ms + 1000), ("T", 1): OffsetWrapper()})
+        self.assertEqual(answer.total_diff, 2)
+        self.assertEqual(read_at.call_count, 1)
+        self.assertEqual(self.all(body=GroupList().encode_standard()).consume_stats_list, [])
+
+    def test_a_list_of_groups_that_is_none(self) -> None:
+        """The refusal names the body."""
+        reply = self.box.ask(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerHeader(),
+                             b"nonsense")
+        self.assertNotEqual(reply.code, ResponseCode.SUCCESS)
+        self.assertIn("GroupList", reply.remark or "")
 
     def test_many_groups_are_answered_in_slices(self) -> None:
         """Many groups are encoded in slices, so that other clients are served."""
