@@ -181,8 +181,9 @@ def overview_page(session: PageSession, query: Query) -> Page:
         "brokers": len(table.rows), "answering": answer_count,
         "denied": len(session.denying), "topics": len(topics),
         "groups": len({group for group, _ in progress}),
-        "in_per_s": _sum(table, "in_per_s"), "out_per_s": _sum(table, "out_per_s"),
-        "stored_today": int(_sum(table, "stored_today")),
+        "in_per_s": table.column_sum("in_per_s"),
+        "out_per_s": table.column_sum("out_per_s"),
+        "stored_today": int(table.column_sum("stored_today")),
         "lag": sum(each.lag for each in progress.values())})
     samples = session.sample(("overview", ""), *(
         page.facts[name] for name in ("in_per_s", "out_per_s", "lag")))
@@ -190,11 +191,6 @@ def overview_page(session: PageSession, query: Query) -> Page:
         "rate": line_chart("Messages per second", samples, **{"in": 0, "out": 1}),
         "lag": line_chart("Lag of all groups", samples, lag=2)}
     return page
-
-
-def _sum(table: Table, name: str) -> float:
-    return sum(cell for row in table.row_objects()
-               if isinstance(cell := row[name], int | float))
 
 
 def _lag_table(progress: ProgressTable) -> Table:

@@ -1,7 +1,8 @@
 """The list of consumer groups, the page of one group, and the report of one of its clients.
 
-The list needs two requests for each master: for the settings of all groups, and for their progress.
-It does not say which groups have clients, because brokers answer that for one group at a time only.
+The list needs three requests for each master: for the settings of all groups, for their progress,
+and for the times of the groups on the page. It does not say which groups have clients, because
+brokers answer that for one group at a time only.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Final
 import msgspec
 
 from twistmq.console.group_progress import begin_progress, collect_progress, group_stats
-from twistmq.console.page import Cell, Column, Page, Table, column_sum
+from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import Answers, PageSession
-from twistmq.console.query import Query, cut_table
+from twistmq.console.query import SIZE, Query, cut_table, page_size
 from twistmq.console.sample_table import line_chart, rate_chart
 from twistmq.protocol.bodies import (
     ConsumerConnection,
@@ -22,7 +23,11 @@ from twistmq.protocol.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
-from twistmq.protocol.bodies.progress_table import Progress, progress_by_group
+from twistmq.protocol.bodies.progress_table import (
+    Progress,
+    joined_progress,
+    progress_by_group,
+)
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.topic_names import is_system_group
 from twistmq.tools.admin.clients import connected_clients, version_name
@@ -54,95 +59,127 @@ KINDS: Final = ("user", "system", "all")
 def groups_page(session: PageSession, query: Query) -> Page:
     """List groups; ``kind`` is one of ``KINDS``, and see :func:`cut_table`."""
     kind = query.one_of("kind", KINDS)
+    has_all_times = _needs_all_times(query)
     masters = session.brokers()
-    all_progress = begin_progress(session, masters, with_times=True)
-    all_groups = _begin_configs(session, masters)
-    configs: dict[str, SubscriptionGroupConfig] = {}
-    for _, table in all_groups.collect():
-        configs |= table
-    progress = collect_progress(all_progress)
+    all_progress = begin_progress(session, masters, with_times=has_all_times)
+    all_configs = _begin_configs(session, masters)
+    configs = {name: config for _, table in all_configs.collect()
+               for name, config in table.items()}
+    answers = all_progress.collect()
+    # Brokers of Apache report the times in any case.
+    without_times = [broker for broker, table in answers
+                     if not any(each.last_ms for each in table.values())]
+    progress = joined_progress(table for _, table in answers)
     sums, topics = progress_by_group(progress), Counter(group for group, _ in progress)
-    rows: list[tuple[Cell, ...]] = []
-    for name in configs.keys() | sums.keys():
-        if kind != "all" and (kind == "system") != is_system_group(name):
-            continue
+
+    def row_of(name: str) -> tuple[Cell, ...]:
         total, config = sums.get(name, Progress()), configs.get(name)
         state = ("no settings" if config is None else
                  "enabled" if config.consume_enable else "disabled")
-        rows.append((name, total.lag, total.in_flight, topics[name], total.rate,
-                     total.last_ms or None, config.retry_max_times if config else None, state))
-    groups = Table(_GROUPS, rows, empty="There is no group of this kind. A consumer that starts "
-                                        "creates its group if autoCreateSubscriptionGroup is set.")
+        return (name, total.lag, total.in_flight, topics[name], total.rate, total.last_ms or None,
+                config.retry_max_times if config else None, state)
+
+    groups = Table(
+        _GROUPS, [row_of(name) for name in configs.keys() | sums.keys()
+                  if kind == "all" or (kind == "system") == is_system_group(name)],
+        empty="There is no group of this kind. A consumer that starts creates its group if "
+              "autoCreateSubscriptionGroup is set.")
     cut_table(groups, query, sort="-lag")
     page = Page("groups", "Consumer groups", {"groups": groups})
     page.facts = {"kind": kind, "kinds": list(KINDS)}
+    shown = [str(row[0]) for row in groups.rows if row[0] in sums]
+    if shown and without_times and not has_all_times:
+        if session.remaining_s:
+            _add_times(session, without_times, shown, sums)
+            groups.rows = [row_of(str(row[0])) for row in groups.rows]
+        else:
+            page.notes.append("The times of the last consumed messages are missing, because a "
+                              "broker did not answer in time.")
     return page
+
+
+def _needs_all_times(query: Query) -> bool:
+    """Return whether the page needs the times of all groups, and not only of those in its rows.
+
+    Each time costs a broker reads of its store.
+    """
+    return "last_consumed" in query.text("sort") or page_size(query) > SIZE
+
+
+def _add_times(
+    session: PageSession, brokers: list[Broker], groups: list[str], sums: dict[str, Progress]
+) -> None:
+    """Ask brokers when some groups consumed their last messages, and add it to their sums."""
+    all_times = begin_progress(session, brokers, with_times=True, groups=groups)
+    for group, each in progress_by_group(collect_progress(all_times)).items():
+        if group in sums:
+            sums[group].last_ms = max(sums[group].last_ms, each.last_ms)
 
 
 def group_page(session: PageSession, query: Query) -> Page:
     """Show the lag of a group by queue, its clients, subscriptions and settings."""
     group = query.required_text("group")
     masters = session.brokers()
-    all_stats, all_clients, all_settings = (
-        session.begin(masters, lambda broker: group_stats(session, broker, group)),
-        _begin_clients(session, masters, group),
-        _begin_configs(session, masters))
-    queues = _queues(all_stats)
-    clients, subscriptions, mode = _clients(all_clients)
-    settings = _settings(all_settings, group)
-    if not queues and not clients.rows and not settings.rows and not session.unanswered:
+    all_stats = session.begin(masters, lambda broker: group_stats(session, broker, group))
+    all_clients = session.begin(
+        masters, lambda broker: connected_clients(session, broker.address, group))
+    all_configs = _begin_configs(session, masters)
+    queues = _queue_table(all_stats)
+    clients, subscriptions, mode = _client_tables(all_clients)
+    settings = _setting_table(all_configs, group)
+    if not queues.rows and not clients.rows and not settings.rows and not session.unanswered:
         raise AdminError(f"no broker has a group {group}")
-    page = Page("group", group, {
-        "queues": Table(_QUEUES, queues, "Lag by queue",
-                        "The group has not committed an offset yet."),
-        "clients": clients, "subscriptions": subscriptions, "settings": settings})
+    page = Page("group", group, {"queues": queues, "clients": clients,
+                                 "subscriptions": subscriptions, "settings": settings})
+    lag = queues.column_sum("lag")
     page.facts = {
-        "group": group, "lag": column_sum(queues, 5), "in_flight": column_sum(queues, 6),
+        "group": group, "lag": lag, "in_flight": queues.column_sum("in_flight"),
         "clients": len(clients.rows), "mode": mode,
-        "topics": sorted({str(row[0]) for row in queues})}
-    samples = session.sample(
-        ("group", group), page.facts["lag"], column_sum(queues, 3), column_sum(queues, 4))
+        "topics": sorted({str(row[0]) for row in queues.rows})}
+    samples = session.sample(("group", group), lag, queues.column_sum("end_offset"),
+                             queues.column_sum("committed_offset"))
     page.charts = {"lag": line_chart("Lag", samples, lag=0),
                    "rate": rate_chart("Messages per second", samples, stored=1, consumed=2)}
     return page
 
 
-def _queues(answers: Answers[ConsumeStats]) -> list[tuple[Cell, ...]]:
-    return sorted(
-        [(queue.topic, queue.broker_name or broker.name, queue.queue_id, each.broker_offset,
-          each.consumer_offset, each.broker_offset - each.consumer_offset,
-          max(each.pull_offset - each.consumer_offset, 0), each.last_timestamp or None)
-         for broker, answer in answers.collect()
-         for queue, each in answer.offset_table.items()],
-        key=lambda row: (row[0], row[1], row[2]))
+def _queue_table(answers: Answers[ConsumeStats]) -> Table:
+    """Return the progress in each queue, in the order of topics, brokers and numbers."""
+    rows: list[tuple[Cell, ...]] = []
+    for broker, stats in answers.collect():
+        for queue, offsets in stats.offset_table.items():
+            end, committed = offsets.broker_offset, offsets.consumer_offset
+            rows.append((
+                queue.topic, queue.broker_name or broker.name, queue.queue_id, end, committed,
+                end - committed, max(offsets.pull_offset - committed, 0),
+                offsets.last_timestamp or None))
+    return Table(_QUEUES, sorted(rows, key=lambda row: row[:3]), "Lag by queue",
+                 "The group has not committed an offset yet.")
 
 
-def _begin_clients(
-    session: PageSession, masters: list[Broker], group: str
-) -> Answers[ConsumerConnection]:
-    return session.begin(
-        masters, lambda broker: connected_clients(session, broker.address, group))
+def _client_tables(answers: Answers[ConsumerConnection]) -> tuple[Table, Table, str]:
+    """Return the clients of all masters, their subscriptions, and the mode of consumption.
 
-
-def _clients(answers: Answers[ConsumerConnection]) -> tuple[Table, Table, str]:
-    """Return the clients of all masters, their subscriptions, and the mode of consumption."""
+    A client is connected to several masters, and each of them reports it.
+    """
     brokers: dict[str, list[str]] = {}
-    rows: dict[str, tuple[Cell, ...]] = {}
+    clients: dict[str, tuple[Cell, ...]] = {}
     subscriptions: dict[str, tuple[Cell, ...]] = {}
     mode = ""
     for broker, answer in answers.collect():
         for each in answer.connection_set:
             client = each.client_id or ""
             brokers.setdefault(client, []).append(broker.name)
-            rows[client] = client, each.client_addr, each.language, version_name(each.version)
+            clients[client] = client, each.client_addr, each.language, version_name(each.version)
         for topic, data in answer.subscription_table.items():
             subscriptions[topic] = topic, data.sub_string, data.expression_type
         if answer.connection_set and answer.message_model is not None:
             mode = answer.message_model.value.lower()
     return (
-        Table(_CLIENTS, [(*rows[each], sorted(brokers[each])) for each in sorted(rows)], "Clients",
-              "No client of this group is connected."),
-        Table(_SUBSCRIPTIONS, [subscriptions[each] for each in sorted(subscriptions)],
+        Table(_CLIENTS, [(*row, sorted(brokers[client]))
+                         for client, row in sorted(clients.items())],
+              "Clients", "No client of this group is connected."),
+        Table(_SUBSCRIPTIONS, [row for _, row in sorted(subscriptions.items())],
               "Subscriptions", "There is no subscription while no client is connected."), mode)
 
 
@@ -161,15 +198,15 @@ def _begin_configs(
     return session.begin(masters, configs)
 
 
-def _settings(answers: Answers[dict[str, SubscriptionGroupConfig]], group: str) -> Table:
+def _setting_table(answers: Answers[dict[str, SubscriptionGroupConfig]], group: str) -> Table:
     """Return the settings of a group, each value with the brokers that have it."""
-    values: dict[tuple[str, str], list[str]] = {}
-    for broker, answer in answers.collect():
-        if group in answer:
-            for name, value in msgspec.to_builtins(answer[group]).items():
+    brokers: dict[tuple[str, str], list[str]] = {}
+    for broker, configs in answers.collect():
+        if group in configs:
+            for name, value in msgspec.to_builtins(configs[group]).items():
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                values.setdefault((name, text), []).append(broker.name)
-    return Table(_SETTINGS, [(name, text, brokers) for (name, text), brokers in values.items()],
+                brokers.setdefault((name, text), []).append(broker.name)
+    return Table(_SETTINGS, [(name, text, names) for (name, text), names in brokers.items()],
                  "Settings", "No broker reports the settings of this group.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from twistmq.console.page_session import Answers, PageSession
-from twistmq.protocol.bodies import ConsumeStats
+from twistmq.protocol.bodies import ConsumeStats, GroupList
 from twistmq.protocol.bodies.progress_table import ProgressTable, joined_progress, read_progress
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused
@@ -17,16 +17,22 @@ __all__ = ["begin_progress", "collect_progress", "group_stats"]
 
 
 def begin_progress(
-    session: PageSession, brokers: Iterable[Broker], *, with_times: bool
+    session: PageSession, brokers: Iterable[Broker], *, with_times: bool,
+    groups: Iterable[str] | None = None, topic: str | None = None,
 ) -> Answers[ProgressTable]:
-    """Begin to ask brokers for the progress of all their groups.
+    """Begin to ask brokers for the progress of their groups.
 
     :param with_times: whether the page shows when messages were consumed. A broker has to read the
         time of each queue from its store.
+    :param groups: the groups that the page shows; None: all groups. A broker of Apache answers for
+        all of them, and with their times.
+    :param topic: the topic that the page shows; None: all topics. The same holds for Apache's.
     """
-    header = GetConsumeStatsInBrokerHeader(is_order=False, with_times=None if with_times else False)
+    header = GetConsumeStatsInBrokerHeader(
+        is_order=False, with_times=None if with_times else False, topic=topic)
+    body = b"" if groups is None else GroupList(set(groups)).encode_standard()
     return session.begin(brokers, lambda broker: read_progress(session.ask(
-        broker.address, RequestCode.GET_BROKER_CONSUME_STATS, header).body))
+        broker.address, RequestCode.GET_BROKER_CONSUME_STATS, header, body).body))
 
 
 def collect_progress(answers: Answers[ProgressTable]) -> ProgressTable:

@@ -23,7 +23,7 @@ milliseconds, sizes are bytes, rates are per second.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -87,10 +87,10 @@ class Table:
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
-
-def column_sum(rows: Iterable[tuple[Cell, ...]], index: int) -> int:
-    """Return the sum of the whole numbers in a column; other cells do not count."""
-    return sum(cell for row in rows if isinstance(cell := row[index], int))
+    def column_sum(self, name: str) -> float:
+        """Return the sum of the numbers in a column; other cells do not count."""
+        index = [column.name for column in self.columns].index(name)
+        return sum(cell for row in self.rows if isinstance(cell := row[index], int | float))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Final
 
 from twistmq.console.page import Cell, Table
 
-__all__ = ["SIZE_MAX", "BadQuery", "Query", "cut_table", "read_time_ms"]
+__all__ = ["SIZE", "SIZE_MAX", "BadQuery", "Query", "cut_table", "page_size", "read_time_ms"]
 
 #: The rows of a table on one page: as a default, and at most.
-_SIZE: Final = 100
+SIZE: Final = 100
 SIZE_MAX: Final = 5_000
 _NUMBER_MAX: Final = 2**63 - 1
 
@@ -89,10 +89,15 @@ def cut_table(table: Table, query: Query, *, sort: str) -> None:
     at = names.index(order.removeprefix("-"))
     rows = sorted(rows, key=lambda row: _order(row[0]))
     rows.sort(key=lambda row: _order(row[at]), reverse=order.startswith("-"))
-    size = query.number("size", _SIZE, 1, SIZE_MAX)
+    size = page_size(query)
     number = query.number("page", 1, 1)
     table.total = len(rows)
     table.rows = rows[(number - 1) * size : number * size]
+
+
+def page_size(query: Query) -> int:
+    """Return the number of rows on one page of a table; :raises BadQuery: when it is not valid."""
+    return query.number("size", SIZE, 1, SIZE_MAX)
 
 
 def _order(cell: Cell) -> tuple[int, float, str]:

@@ -7,15 +7,16 @@ broker denies the settings sees the names that the name servers know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from twistmq.console.group_progress import begin_progress, collect_progress
-from twistmq.console.page import Cell, Column, Page, Table, column_sum
+from twistmq.console.page import Cell, Column, Page, Table
 from twistmq.console.page_session import Answers, PageSession
 from twistmq.console.query import BadQuery, Query, cut_table
 from twistmq.console.sample_table import line_chart, rate_chart
-from twistmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
+from twistmq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper, TopicStatsTable
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.topic_names import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -97,28 +98,27 @@ def topics_page(session: PageSession, query: Query) -> Page:
     masters = session.brokers()
     all_progress = begin_progress(session, masters, with_times=False)
     all_topics = begin_topics(session, masters)
-    by_topic: dict[str, list[tuple[str, TopicConfig]]] = {}
     own_names = own_topics(masters)
+
+    def is_listed(name: str) -> bool:
+        return kind in ("all", "system" if name in own_names else _kind(name))
+
+    # The settings of each topic, by the name of the broker.
+    all_configs: dict[str, dict[str, TopicConfig]] = {}
     for broker, configs in all_topics.collect():
         for name, config in configs.items():
-            if kind in ("all", "system" if name in own_names else _kind(name)):
-                by_topic.setdefault(name, []).append((broker.name, config))
-    lags: dict[str, int] = {}
-    groups: dict[str, int] = {}
-    for (group, topic), each in collect_progress(all_progress).items():
+            if is_listed(name):
+                all_configs.setdefault(name, {})[broker.name] = config
+    lags: Counter[str] = Counter()
+    groups: Counter[str] = Counter()
+    for (group, topic), progress in collect_progress(all_progress).items():
         if not is_system_group(group):
-            lags[topic] = lags.get(topic, 0) + each.lag
-            groups[topic] = groups.get(topic, 0) + 1
-    rows: list[tuple[Cell, ...]] = [
-        (name, _type(places[0][1]), sum(config.read_queue_nums for _, config in places),
-         _permission(places[0][1].perm), groups.get(name, 0), lags.get(name, 0),
-         sorted(broker for broker, _ in places))
-        for name, places in by_topic.items()]
+            lags[topic] += progress.lag
+            groups[topic] += 1
+    rows = [_row(name, configs, groups[name], lags[name]) for name, configs in all_configs.items()]
     if session.denying:
-        rows += [(name, _kind(name) if is_system_name(name) else None, *(None,) * 4, [])
-                 for name in session.topics()
-                 if name not in by_topic
-                 and kind in ("all", "system" if name in own_names else _kind(name))]
+        rows += [_row_without_settings(name) for name in session.topics()
+                 if name not in all_configs and is_listed(name)]
     table = Table(_TOPICS, rows, empty="There is no topic of this kind. Create one below, or let a "
                                        "producer send to it if autoCreateTopicEnable is set.")
     cut_table(table, query, sort="topic")
@@ -127,40 +127,57 @@ def topics_page(session: PageSession, query: Query) -> Page:
     return page
 
 
+def _row(
+    topic: str, configs: Mapping[str, TopicConfig], group_count: int, lag: int
+) -> tuple[Cell, ...]:
+    """Return the row of a topic; its type and permission are those of the first broker."""
+    first = next(iter(configs.values()))
+    return (topic, _type(first), sum(each.read_queue_nums for each in configs.values()),
+            _permission(first.perm), group_count, lag, sorted(configs))
+
+
+def _row_without_settings(topic: str) -> tuple[Cell, ...]:
+    """Return the row of a topic of which only the name is known, and the kind that it tells."""
+    kind = _kind(topic)
+    return topic, None if kind == "user" else kind, None, None, None, None, []
+
+
 def topic_page(session: PageSession, query: Query) -> Page:
     """Show the queues of a topic, and the groups that consume it."""
     topic = query.required_text("topic")
-    places = session.brokers_of(topic)
-    all_stats = session.begin(places, lambda each: topic_stats(session, each, topic))
-    all_progress = begin_progress(session, places, with_times=True)
-    all_counts = session.begin(places, lambda each: figures(session, each, PUT_NUMS, topic))
-    queues: list[tuple[Cell, ...]] = []
-    for broker, stats in all_stats.collect():
-        queues += [(queue.broker_name or broker.name, queue.queue_id, bounds.min_offset,
-                    bounds.max_offset, bounds.max_offset - bounds.min_offset,
-                    bounds.last_update_timestamp or None)
-                   for queue, bounds in sorted(stats.offset_table.items())]
-    groups: list[tuple[Cell, ...]] = [
+    brokers = session.brokers_of(topic)
+    all_stats = session.begin(brokers, lambda each: topic_stats(session, each, topic))
+    all_progress = begin_progress(session, brokers, with_times=True, topic=topic)
+    all_counts = session.begin(brokers, lambda each: figures(session, each, PUT_NUMS, topic))
+    queues = _queue_table(all_stats)
+    groups = Table(_GROUPS, [
         (group, each.lag, each.in_flight, each.rate, each.last_ms or None)
         for (group, name), each in sorted(collect_progress(all_progress).items())
-        if name == topic and not is_system_group(group)]
+        if name == topic and not is_system_group(group)],
+        "Consumer groups", "No group has consumed this topic yet.")
     counts = [each for _, each in all_counts.collect()]
-    lag = sum(each for _, each, *_ in groups if isinstance(each, int))
-    page = Page("topic", topic, {
-        "groups": Table(_GROUPS, groups, "Consumer groups",
-                        "No group has consumed this topic yet."),
-        "queues": Table(_QUEUES, queues, "Queues", "No broker reported a queue."),
-    })
+    lag = groups.column_sum("lag")
+    page = Page("topic", topic, {"groups": groups, "queues": queues})
     page.facts = {
-        "topic": topic, "kind": _kind(topic), "clusters": sorted({each.cluster for each in places}),
-        "brokers": sorted({each.name for each in places}), "queues": len(queues),
-        "messages": column_sum(queues, 4),
-        "in_per_s": sum(map(minute_rate, counts)), "stored_in_a_day": sum(map(day_sum, counts)),
-        "lag": lag}
-    samples = session.sample(("topic", topic), column_sum(queues, 3), lag)
+        "topic": topic, "kind": _kind(topic),
+        "clusters": sorted({each.cluster for each in brokers}),
+        "brokers": sorted({each.name for each in brokers}), "queues": len(queues.rows),
+        "messages": queues.column_sum("messages"), "in_per_s": sum(map(minute_rate, counts)),
+        "stored_in_a_day": sum(map(day_sum, counts)), "lag": lag}
+    samples = session.sample(("topic", topic), queues.column_sum("end_offset"), lag)
     page.charts = {"rate": rate_chart("Stored per second", samples, stored=0),
                    "lag": line_chart("Lag of all groups", samples, lag=1)}
     return page
+
+
+def _queue_table(answers: Answers[TopicStatsTable]) -> Table:
+    """Return the bounds of each queue; the brokers are in the order of the answers."""
+    return Table(_QUEUES, [
+        (queue.broker_name or broker.name, queue.queue_id, bounds.min_offset, bounds.max_offset,
+         bounds.max_offset - bounds.min_offset, bounds.last_update_timestamp or None)
+        for broker, stats in answers.collect()
+        for queue, bounds in sorted(stats.offset_table.items())],
+        "Queues", "No broker reported a queue.")
 
 
 # --- changes

@@ -19,9 +19,12 @@ from twistmq.console.topic_pages import topics_page
 from twistmq.protocol.bodies import (
     BrokerData,
     ClusterInfo,
+    ConsumeStats,
     ConsumeStatsList,
     HARuntimeInfo,
     KVTable,
+    MessageQueue,
+    OffsetWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
@@ -37,14 +40,15 @@ DEADLINE_S = 1.0
 BODIES = {
     RequestCode.GET_ALL_TOPIC_CONFIG:
         TopicConfigSerializeWrapper({"T": TopicConfig("T", 4, 4)}).encode(),
-    RequestCode.GET_BROKER_CONSUME_STATS: ConsumeStatsList().encode(),
+    RequestCode.GET_BROKER_CONSUME_STATS: ConsumeStatsList([
+        {"g": [ConsumeStats({MessageQueue("T", "good"): OffsetWrapper(5, 2, 2, 0)})]}]).encode(),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
         SubscriptionGroupWrapper({"g": SubscriptionGroupConfig("g")}).encode(),
     RequestCode.GET_BROKER_RUNTIME_INFO: KVTable({"putTps": "2.5 0 0"}).encode(),
     RequestCode.GET_BROKER_HA_STATUS: HARuntimeInfo(master=True).encode(),
 }
 PAGES: tuple[tuple[Callable[[PageSession, Query], Page], str, int], ...] = (
-    (topics_page, "topics", 2), (groups_page, "groups", 2), (overview_page, "brokers", 4),
+    (topics_page, "topics", 2), (groups_page, "groups", 3), (overview_page, "brokers", 4),
     (brokers_page, "brokers", 2))
 
 
@@ -83,6 +87,14 @@ class TwoBrokersTests(SynchronousTestCase):
             address = self.brokers["other"].address
             self.assertEqual([(each.server, each.reason) for each in session.unanswered],
                              [(f"other ({address})", "no answer in time")], msg=table)
+
+    def test_times_that_nobody_could_read_are_noted(self) -> None:
+        """The list of groups asks for times last, which is too late if a broker hangs."""
+        page, session = self.page(lambda request: None, groups_page)
+        self.assertEqual([row[:2] for row in page.tables["groups"].rows], [("g", 3)])
+        self.assertEqual([each.server.partition(" ")[0] for each in session.unanswered], ["other"])
+        self.assertEqual(page.notes, ["The times of the last consumed messages are missing, "
+                                      "because a broker did not answer in time."])
 
     def test_a_broker_that_answers_nonsense_is_named(self) -> None:
         """The reason is one short line, whatever the broker wrote."""
