@@ -5,11 +5,11 @@
 
 Each broker has all topics, with a message in each of their four queues, and the progress of each
 group in one topic. The brokers and the console are processes of their own; --python names the
-interpreter of an installation with compiled modules for them. Each list is loaded as HTML and as
-JSON. Then one broker is stopped by SIGSTOP: the connections to it stay open, and nothing is
-answered. Prints the median and the longest time of each page; ends with status 1 when a median is
-longer than it may be, when a row is missing, or when a page does not name the hung broker. Only a
-quiet machine decides about the times.
+interpreter of an installation with compiled modules for them. Each list, the page of one topic and
+that of one group are loaded as HTML and as JSON. Then one broker is stopped by SIGSTOP: the
+connections to it stay open, and nothing is answered. Prints the median and the longest time of each
+page; ends with status 1 when a median is longer than it may be, when a row is missing, or when a
+page does not name the hung broker. Only a quiet machine decides about the times.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from twistmq.tools.admin.send_commands import send_to_queue
 
 PATIENCE_S = 60.0
 QUEUES = 4
-PAGES = ("/", "/topics", "/groups", "/brokers")
+PAGES = ("/", "/topics", "/groups", "/brokers", "/topics/topic-00000", "/groups/group-00000")
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def measure(cluster: Cluster, loads: int, limit_s: float, *, hung: str = "") -> 
         for as_json in (False, True):
             seconds, failed, text = times_of(cluster.browser, path, loads, as_json=as_json)
             form = "JSON" if as_json else "HTML"
-            print(f"{'hung ' if hung else ''}{path:10} {form} median {median(seconds) * 1e3:6.0f} "
+            print(f"{'hung ' if hung else ''}{path:20} {form} median {median(seconds) * 1e3:6.0f} "
                   f"ms, longest {max(seconds) * 1e3:6.0f} ms, {len(text) / 1e3:6.0f} kB")
             if failed and not hung:
                 faults.append(f"{path} was not whole {failed} times of {loads}")
