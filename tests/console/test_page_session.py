@@ -77,7 +77,10 @@ class TwoBrokersTests(SynchronousTestCase):
         return read(page_session, Query({})), page_session
 
     def test_a_hung_broker_is_named_and_the_others_are_shown(self) -> None:
-        """The page ends at its deadline, with all rows of the other broker."""
+        """The page ends at its deadline, with all rows of the other broker.
+
+        The list of groups asks for times last, which is too late then, and has a note about it.
+        """
         for read, table, _ in PAGES:
             begin = time.monotonic()
             page, session = self.page(lambda request: None, read)
@@ -87,14 +90,9 @@ class TwoBrokersTests(SynchronousTestCase):
             address = self.brokers["other"].address
             self.assertEqual([(each.server, each.reason) for each in session.unanswered],
                              [(f"other ({address})", "no answer in time")], msg=table)
-
-    def test_times_that_nobody_could_read_are_noted(self) -> None:
-        """The list of groups asks for times last, which is too late if a broker hangs."""
-        page, session = self.page(lambda request: None, groups_page)
-        self.assertEqual([row[:2] for row in page.tables["groups"].rows], [("g", 3)])
-        self.assertEqual([each.server.partition(" ")[0] for each in session.unanswered], ["other"])
-        self.assertEqual(page.notes, ["The times of the last consumed messages are missing, "
-                                      "because a broker did not answer in time."])
+            self.assertEqual(page.notes, ["The times of the last consumed messages are missing, "
+                                          "because a broker did not answer in time."]
+                             if read is groups_page else [])
 
     def test_a_broker_that_answers_nonsense_is_named(self) -> None:
         """The reason is one short line, whatever the broker wrote."""
