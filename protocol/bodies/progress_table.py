@@ -117,7 +117,8 @@ def _general(body: bytes) -> _StatsList:
 
 def _add(table: ProgressTable, group: str, stats: _Stats) -> None:
     """Add the queues of one entry, which belong to one topic as a rule."""
-    topic, progress = None, Progress()
+    topic: str | None = None
+    progress = Progress()
     for queue in stats.offset_table:
         if queue.topic != topic:
             topic = queue.topic
