@@ -41,6 +41,7 @@ class Login:
     :ivar account: the name for the log.
     :ivar sessions: the sessions that sign as this account; None: the sessions of the console.
     :ivar message: the result of the newest change, for the next page.
+    :ivar is_refused: whether this change was refused.
     """
 
     account: str
@@ -49,6 +50,7 @@ class Login:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(_ID_BYTES))
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_ID_BYTES))
     message: str = ""
+    is_refused: bool = False
 
     def take_message(self) -> str:
         """Return the message for the next page, once."""

@@ -64,6 +64,7 @@ class Visit:
     :param csrf: the text for forms; empty: the browser is not logged in.
     :param message: the result of the change before.
     :param account: the account of the visitor; empty: the console has a token.
+    :param is_refused: whether the change before was refused.
     """
 
     parts: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ class Visit:
     csrf: str = ""
     message: str = ""
     account: str = ""
+    is_refused: bool = False
 
 
 class Renderer:
@@ -96,7 +98,8 @@ class Renderer:
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True,
             undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False)
         self._environment.filters.update(
-            number=number_text, rate=rate_text, bytes=bytes_text, time=time_text, age=age_text)
+            number=number_text, rate=rate_text, bytes=bytes_text, time=time_text, age=age_text,
+            sentence=sentence_text)
         self._environment.globals.update(
             base=base, clusters=clusters, readonly=readonly, menu=MENU, static=self.static_path)
 
@@ -167,6 +170,17 @@ def bytes_text(value: float | None) -> str:
 def time_text(at_ms: int | None) -> str:
     """Return a time in the time zone of the console, to the millisecond."""
     return output.time_text(at_ms, ".") if at_ms else _UNKNOWN
+
+
+def sentence_text(text: str) -> str:
+    """Return the text of an error as a sentence: it begins like one unless it begins with a name.
+
+    Errors are written for a line of a terminal, which begins with the name of the program.
+    """
+    first = text.partition(" ")[0]
+    if first.isalpha() and first.islower():
+        text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "!", "?", ":")) or not text else f"{text}."
 
 
 def age_text(at_ms: int | None, now_s: float) -> str:

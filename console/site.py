@@ -360,7 +360,8 @@ class ConsoleResource(Resource):
         finish = _Finisher(request)
         message = "" if visitor.is_change or visitor.wants_json else login.take_message()
         visit = Visit(tuple(visitor.parts), visitor.address_values, cluster, login.csrf, message,
-                      login.account if self._options.accounts else "")
+                      login.account if self._options.accounts else "",
+                      is_refused=login.is_refused)
         is_change, wants_json = visitor.is_change, visitor.wants_json
         page_s = self._options.page_s + view.extra_s
 
@@ -393,6 +394,7 @@ class ConsoleResource(Resource):
             status, text = self._fault(failure, visitor, login)
             if is_change and not wants_json and status != 500:
                 login.message = f"Nothing was changed: {text}" if status == 400 else text
+                login.is_refused = True
                 finish(visitor.redirect_to(self._options.base + visitor.local_address))
             else:
                 finish(self._refuse(visitor, status, text, login))
@@ -440,7 +442,7 @@ class ConsoleResource(Resource):
             visitor.request.setHeader(b"content-type", _JSON)
             return json.dumps({"result": text, **({"details": details} if details else {})}
                               ).encode() + b"\n"
-        login.message = result
+        login.message, login.is_refused = result, False
         return visitor.redirect_to(self._options.base + visitor.next_path)
 
     def _fault(self, failure: Failure, visitor: Visitor, login: Login) -> tuple[int, str]:

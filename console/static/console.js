@@ -16,11 +16,16 @@ function isDark() {
 
 for (const button of document.querySelectorAll("[data-theme-toggle]")) {
   button.hidden = false;
-  button.textContent = isDark() ? "Light" : "Dark";
+  const show = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  show();
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
     localStorage.setItem("theme", root.dataset.theme);
-    button.textContent = isDark() ? "Light" : "Dark";
+    show();
+    drawCharts();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    show();
     drawCharts();
   });
 }
@@ -51,11 +56,9 @@ for (const box of document.querySelectorAll("[data-refresh]")) {
   });
 }
 
-// The menu scrolls on narrow screens.
-document.querySelector("nav a[aria-current]")?.scrollIntoView({block: "nearest", inline: "center"});
-
 // --- charts
 const CHART_PX = 150;
+const AXIS_PX = 12, CHARACTER_PX = 8;
 const LINE_COLOURS = ["--accent", "--good"];
 const shortNumber = new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 1});
 let plots = [];
@@ -69,6 +72,7 @@ function drawCharts() {
   plots = [];
   const style = getComputedStyle(root);
   const soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
+  const colours = LINE_COLOURS.map((each) => style.getPropertyValue(each).trim());
   for (const figure of document.querySelectorAll("[data-chart]")) {
     const chart = JSON.parse(figure.dataset.chart);
     if (chart.times.length < 2 || typeof uPlot === "undefined") continue;
@@ -83,11 +87,12 @@ function drawCharts() {
       cursor: {y: false, drag: {setScale: false}},
       scales: {y: {range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1]}},
       axes: [{...axis, size: 28, space: 90, values: (_, marks) => marks.map(clockTime)},
-        {...axis, size: 48,
+        {...axis, space: 24, size: (_, texts) => AXIS_PX + CHARACTER_PX * Math.max(
+          ...(texts || [""]).map((each) => each.length)),
         values: (_, marks) => marks.map((each) => shortNumber.format(each))}],
       series: [{}, ...names.map((name, at) => ({
-        label: name, width: 2, spanGaps: false,
-        stroke: style.getPropertyValue(LINE_COLOURS[at % LINE_COLOURS.length]).trim()}))],
+        label: name, width: 2, spanGaps: false, stroke: colours[at % colours.length],
+        points: {size: 5, fill: colours[at % colours.length]}}))],
       hooks: {setCursor: [(plot) => names.forEach((name, at) => {
         const value = plot.cursor.idx == null ? null : chart.series[name][plot.cursor.idx];
         values[at].textContent = value == null ? latest[at] : shortNumber.format(value);

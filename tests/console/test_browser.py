@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest
 
 from tests.console.case import TOKEN, Browser, ConsoleCase
+from tests.console.chromium import missing_part, start_driver
 
 __all__ = ["start_chromium"]
 
@@ -28,24 +26,12 @@ def start_chromium(case: ConsoleCase) -> Any:
 
     :raises SkipTest: when this machine has no Chromium, or this environment no selenium.
     """
-    if shutil.which("chromium") is None:
-        raise SkipTest("chromium is not installed")
-    if shutil.which("chromedriver") is None:
-        raise SkipTest("chromedriver is not installed")
-    if importlib.util.find_spec("selenium") is None:
-        raise SkipTest("the extra browser is not installed")
-    webdriver: Any = importlib.import_module("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    profile = tempfile.TemporaryDirectory(prefix="twistmq-chromium-", ignore_cleanup_errors=True)
-    case.addCleanup(profile.cleanup)
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-                     f"--user-data-dir={profile.name}"):
-        options.add_argument(argument)
-    options.binary_location = shutil.which("chromium")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
-    case.addCleanup(driver.quit)
-    return driver
+    reason = missing_part()
+    if reason:
+        raise SkipTest(reason)
+    stack = ExitStack()
+    case.addCleanup(stack.close)
+    return start_driver(stack)
 
 
 class BrowserTests(ConsoleCase):

@@ -17,6 +17,7 @@ from twistmq.console.renderer import (
     bytes_text,
     number_text,
     rate_text,
+    sentence_text,
     static_files,
     time_text,
 )
@@ -39,6 +40,14 @@ class TextTests(SynchronousTestCase):
                 (rate_text(inf), "\u2013"), (bytes_text(-inf), "\u2013"),
                 (time_text(2**66), str(2**66))):
             self.assertEqual(text, expected)
+
+    def test_an_error_is_a_sentence(self) -> None:
+        """The line of an error gets a capital letter and a period, but a name stays as it is."""
+        for text, expected in (
+                ("no broker has a group g", "No broker has a group g."),
+                ("broker-a has no such queue", "broker-a has no such queue."),
+                ("This token is not valid.", "This token is not valid."), ("", "")):
+            self.assertEqual(sentence_text(text), expected)
 
 
 class HtmlTests(SynchronousTestCase):
