@@ -14,7 +14,8 @@ from twistmq.console.query import Query
 
 __all__ = ["doctor_page"]
 
-_FINDINGS: Final = (Column("level", "state"), Column("check"), Column("found"), Column("mend"))
+_FINDINGS: Final = (Column("level", "state"), Column("check"), Column("found"),
+                    Column("mend", title="What to do"))
 #: The order of the levels on the page.
 _LEVELS: Final = ("broken", "warn", "ok")
 

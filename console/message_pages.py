@@ -63,7 +63,7 @@ def messages_page(session: PageSession, query: Query) -> Page:
     """
     by, topic = query.one_of("by", WAYS), query.text("topic")
     page = Page("messages", topic or "Messages", {"messages": Table(
-        MESSAGES, [], empty="No message was found." if topic else "Enter the name of a topic.")})
+        MESSAGES, [], empty=_empty_text(query, by) if topic else "Enter the name of a topic.")})
     page.facts = {"topic": topic, "by": by, "ways": list(WAYS), "from": "", "values": {
         name: query.text(name) for name in ("value", "broker", "queue", *FIELDS, "count")},
         "is_continued": bool(query.text("from"))}
@@ -80,6 +80,18 @@ def messages_page(session: PageSession, query: Query) -> Page:
     else:
         _search(session, query, by, topic, page)
     return page
+
+
+def _empty_text(query: Query, by: str) -> str:
+    """Return what an operator can do when a search finds nothing."""
+    if by == "key":
+        return ("No message of this topic has this key. A key is compared as a whole, and messages "
+                "leave when they are as old as the broker keeps them.")
+    if any(query.text(name) for name in FIELDS):
+        return "No message matches: remove a part of the filter."
+    if by == "newest":
+        return "The topic has no messages: send one on the page of the topic, or start a producer."
+    return "There is no message from here on: choose an earlier time or offset."
 
 
 def _show_details(session: PageSession, page: Page, messages: list[StoredMessage]) -> None:

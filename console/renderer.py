@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 from urllib.parse import urlencode
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from twistmq.console.page import Page
@@ -26,6 +28,9 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _HASH_CHARS: Final = 12
 #: The text for an unknown value: an en dash.
 _UNKNOWN: Final = "\u2013"
+_MINUS: Final = "\u2212"
+#: Where Apache's servers and clients send the reader of an error.
+_SEE: Final = re.compile(r"[\s.]*\bSee https?://\S+ for further details\.?$")
 #: The parts of the menu: the path and the text.
 MENU: Final = (("", "Overview"), ("topics", "Topics"), ("groups", "Groups"),
                ("messages", "Messages"), ("dead-letters", "Dead letters"), ("traces", "Traces"),
@@ -99,7 +104,7 @@ class Renderer:
             undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False)
         self._environment.filters.update(
             number=number_text, rate=rate_text, bytes=bytes_text, time=time_text, age=age_text,
-            sentence=sentence_text)
+            sentence=sentence_text, json_pairs=json_pairs)
         self._environment.globals.update(
             base=base, clusters=clusters, readonly=readonly, menu=MENU, static=self.static_path)
 
@@ -145,7 +150,7 @@ def _is_known(value: float | None) -> TypeGuard[float]:
 
 def number_text(value: float | None) -> str:
     """Return a whole number with separators between thousands."""
-    return f"{int(value):,}" if _is_known(value) else _UNKNOWN
+    return f"{int(value):,}".replace("-", _MINUS) if _is_known(value) else _UNKNOWN
 
 
 def rate_text(value: float | None) -> str:
@@ -175,12 +180,34 @@ def time_text(at_ms: int | None) -> str:
 def sentence_text(text: str) -> str:
     """Return the text of an error as a sentence: it begins like one unless it begins with a name.
 
-    Errors are written for a line of a terminal, which begins with the name of the program.
+    Errors are written for a line of a terminal, which begins with the name of the program. The
+    address of a page of Apache's, which brokers add, is left out.
     """
+    text = _SEE.sub("", text)
     first = text.partition(" ")[0]
     if first.isalpha() and first.islower():
         text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?", ":")) or not text else f"{text}."
+
+
+def json_pairs(text: object) -> list[tuple[str, str]]:
+    """Return the members of a JSON object as texts, without those that are zero, false or null.
+
+    :param text: anything else than the text of an object has no members.
+    """
+    if not isinstance(text, str) or not text.startswith("{"):
+        return []
+    try:
+        members = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return []
+    return [(name, _member_text(name, value)) for name, value in members.items() if value]
+
+
+def _member_text(name: str, value: Any) -> str:
+    if isinstance(value, int) and name.lower().endswith("timestamp"):
+        return time_text(value)
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def age_text(at_ms: int | None, now_s: float) -> str:

@@ -44,7 +44,8 @@ def tail_page(session: PageSession, query: Query) -> Page:
     """
     topic, mark = query.text("topic"), read_offsets(query.text("from"), "from")
     page = Page("tail", topic or "Live tail", {"messages": Table(
-        MESSAGES, [], empty="Waiting for messages." if topic else "Enter the name of a topic.")})
+        MESSAGES, [], empty="Each message appears here as soon as it is stored." if topic else (
+            "Enter the name of a topic."))})
     page.facts = {"topic": topic, "from": "", "skipped": 0, "period_ms": PERIOD_MS,
                   "values": {name: query.text(name) for name in FIELDS}}
     if topic:

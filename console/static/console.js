@@ -60,7 +60,7 @@ for (const box of document.querySelectorAll("[data-refresh]")) {
 const CHART_PX = 150;
 const AXIS_PX = 12, CHARACTER_PX = 8;
 const LINE_COLOURS = ["--accent", "--good"];
-const shortNumber = new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 1});
+const shortNumber = new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 2});
 let plots = [];
 
 function clockTime(seconds) {
@@ -80,16 +80,19 @@ function drawCharts() {
     const names = Object.keys(chart.series);
     const values = names.map((name) => figure.querySelector(`[data-line="${CSS.escape(name)}"]`));
     const latest = values.map((each) => each.textContent);
+    // A chart of whole numbers has no fractions beside it.
+    const isWhole = Object.values(chart.series).flat().every((each) => each === null || Number.isInteger(each));
     const axis = {stroke: soft, grid: {stroke: line, width: 1}, ticks: {show: false}};
     box.hidden = false;
     plots.push(new uPlot({
-      width: box.clientWidth, height: CHART_PX, legend: {show: false},
+      width: box.clientWidth, height: CHART_PX, padding: [8, 28, 0, 0], legend: {show: false},
       cursor: {y: false, drag: {setScale: false}},
       scales: {y: {range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1]}},
       axes: [{...axis, size: 28, space: 90, values: (_, marks) => marks.map(clockTime)},
         {...axis, space: 24, size: (_, texts) => AXIS_PX + CHARACTER_PX * Math.max(
           ...(texts || [""]).map((each) => each.length)),
-        values: (_, marks) => marks.map((each) => shortNumber.format(each))}],
+        values: (_, marks) => marks.map((each) => (
+          isWhole && !Number.isInteger(each) ? "" : shortNumber.format(each)))}],
       series: [{}, ...names.map((name, at) => ({
         label: name, width: 2, spanGaps: false, stroke: colours[at % colours.length],
         points: {size: 5, fill: colours[at % colours.length]}}))],

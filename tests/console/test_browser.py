@@ -191,14 +191,37 @@ class BrowserTests(ConsoleCase):
         [row] = program.json("/groups/billing").rows["queues"]
         return row["committed_offset"]
 
+    def test_the_focus(self) -> None:
+        """The tab key goes through a page in the order of its parts, and each one shows it."""
+        self.topic("orders")
+        self.commit("billing", "orders", 0, 0)
+        for path in ("/", "/topics", "/groups/billing", "/messages?topic=orders"):
+            self.open(path)
+            self.run_script("window.parts = [...document.querySelectorAll('*')]; window.at = -1;")
+            count = self.run_script(
+                "return [...document.querySelectorAll("
+                "    'a, button, input, select, summary, [tabindex=\"0\"]')]"
+                ".filter((each) => each.checkVisibility()).length")
+            for _ in range(count):
+                self.press(_TAB)
+                before, at, outline = self.run_script(
+                    "const each = document.activeElement, style = getComputedStyle(each);"
+                    "const before = window.at; window.at = window.parts.indexOf(each);"
+                    "return [before, window.at, [style.outlineStyle, style.outlineWidth]]")
+                self.assertLess(before, at, msg=path)
+                self.assertEqual(outline, ["solid", "2px"], msg=path)
+
     def test_widths_themes_and_no_script(self) -> None:
         """No page is wider than the screen, and lists can be read without scripts."""
         self.topic("a-topic-with-a-long-name-" + "x" * 60)
         self.topic("orders")
         self.send("orders", "word " * 200)
         self.commit("billing", "orders", 0, 0)
-        pages = ("/", "/topics", "/topics/orders", "/groups", "/groups/billing", "/brokers",
-                 "/messages?topic=orders", "/tail?topic=orders")
+        pages = ("/", "/topics", "/topics/orders", "/groups", "/groups/billing",
+                 "/groups/billing/reset?topic=orders&to=begin", "/brokers", "/messages",
+                 "/messages?topic=orders", "/tail?topic=orders", "/dead-letters",
+                 "/dead-letters/billing", "/traces", "/traces/X", "/doctor", "/nothing",
+                 f"/topics/{'n' * 100}", f"/login?{'x' * 100}")
         for width in WIDTHS:
             self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
                 "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
@@ -206,6 +229,10 @@ class BrowserTests(ConsoleCase):
                 self.open(path)
                 self.assertLessEqual(self.run_script(
                     "return document.documentElement.scrollWidth"), width, msg=path)
+        # What the heads of a table do can also be done on a narrow screen, and be seen there.
+        self.open("/topics?sort=-lag")
+        self.assertTrue(all(each.is_displayed() and each.rect["x"] >= 0
+                            for each in self.driver.find_elements("css selector", "th a")))
         self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         self.open("/topics")
         self.assertIn("orders", self.driver.find_element("css selector", "table").text)

@@ -153,7 +153,7 @@ class OutlineTests(ConsoleCase):
         """The result of a change that was refused has another colour than a success."""
         self.browser.post("/topics/orders", {"act": "delete", "confirm": "order"})
         self.assertIn('class="message refused" role="status">Nothing was changed: type the name '
-                      "of the topic to confirm that it is deleted.</p>",
+                      "of the topic to confirm that it is deleted.\n",
                       self.browser.get("/topics/orders").text)
         self.browser.post("/topics/orders", {"act": "send", "body": "x"})
         self.assertIn('class="message" role="status">Message ',

@@ -88,7 +88,7 @@ class MessageTests(ConsoleCase):
             self.assertEqual(list(chain(*pages)), every[15::2])
             html = self.browser.get("/messages?topic=orders&text=m1&count=500").text
             self.assertIn("from=broker-a%3A0%3D60%2C1%3D60", html)
-            self.assertIn("Continue from here", html)
+            self.assertIn("Continue with older messages", html)
             path = "/messages?topic=orders&from=broker-a:1%3D20&text=m1&count=500"
             self.assertIn("From the beginning", self.browser.get(path).text)
             self.assertEqual([row["queue"] for row in self.browser.json(path).rows["messages"]],

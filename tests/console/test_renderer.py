@@ -15,6 +15,7 @@ from twistmq.console.renderer import (
     Visit,
     age_text,
     bytes_text,
+    json_pairs,
     number_text,
     rate_text,
     sentence_text,
@@ -46,8 +47,20 @@ class TextTests(SynchronousTestCase):
         for text, expected in (
                 ("no broker has a group g", "No broker has a group g."),
                 ("broker-a has no such queue", "broker-a has no such queue."),
-                ("This token is not valid.", "This token is not valid."), ("", "")):
+                ("This token is not valid.", "This token is not valid."), ("", ""),
+                ("no topic t See https://x.org/a for further details.", "No topic t."),
+                ("No topic t. See https://x.org/a for further details.", "No topic t.")):
             self.assertEqual(sentence_text(text), expected)
+
+    def test_members_of_an_object(self) -> None:
+        """Members that are zero are left out, times are shown as such; other texts have none."""
+        self.assertEqual(json_pairs('{"a":5,"b":0,"c":false,"d":"x","e":[1],"f":null}'),
+                         [("a", "5"), ("d", "x"), ("e", "[1]")])
+        [(name, text)] = json_pairs('{"lastPullTimestamp":1796049496573}')
+        self.assertEqual((name, text), ("lastPullTimestamp", time_text(1796049496573)))
+        for text in ("", "paid || x", "{broken", "[1]"):
+            self.assertEqual(json_pairs(text), [])
+        self.assertEqual(json_pairs(None), [])
 
 
 class HtmlTests(SynchronousTestCase):

@@ -25,7 +25,15 @@ from urllib.parse import quote, urlencode
 
 from tests.console.case import TOKEN
 from tests.console.chromium import start_driver
-from tests.long.console_sights import LONG_GROUP, LONG_KEY, LONG_TOPIC, ROOT, SMALL, Sights
+from tests.long.console_sights import (
+    LONG_GROUP,
+    LONG_KEY,
+    LONG_TOPIC,
+    MOVING_GROUP,
+    ROOT,
+    SMALL,
+    Sights,
+)
 
 WIDTHS: Final = (1280, 400)
 HEIGHT: Final = 900
@@ -142,7 +150,7 @@ def pages(sights: Sights) -> Iterator[Sight]:
     for console in (main, empty, two, sights.failing):
         yield Sight("", f"{console}/login?token={TOKEN}")
     yield Sight("error-500", f"{sights.failing}/topics")
-    yield Sight("overview", f"{main}/", lambda camera: time.sleep(11))
+    yield Sight("overview", f"{main}/", lambda camera: time.sleep(5))
     yield Sight("topics", f"{main}/topics")
     yield Sight("topics-create", f"{main}/topics?q=o", Camera.open_all)
     yield Sight("topics-system", f"{main}/topics?kind=system")
@@ -152,7 +160,9 @@ def pages(sights: Sights) -> Iterator[Sight]:
     yield Sight("topic-long", f"{main}/topics/{LONG_TOPIC}")
     yield Sight("groups", f"{main}/groups")
     yield Sight("groups-none", f"{main}/groups?q=nothing-like-this")
-    yield Sight("group", f"{main}/groups/billing", lambda camera: time.sleep(6))
+    yield Sight("group", f"{main}/groups/billing")
+    yield Sight("group-moving", f"{main}/groups/{MOVING_GROUP}", lambda camera: time.sleep(5))
+    yield Sight("topic-moving", f"{main}/topics/clicks")
     yield Sight("group-settings", f"{main}/groups/{LONG_GROUP}", Camera.open_all)
     yield Sight("group-idle", f"{main}/groups/nightly-report")
     [client] = sights.browser.json("/groups/billing").rows["clients"]
@@ -256,6 +266,8 @@ def pages(sights: Sights) -> Iterator[Sight]:
                        ("letters", "/dead-letters/fraud-check")):
         yield Sight(f"hung-{name}", f"{main}{path}", is_once=True)
     sights.second.send_signal(signal.SIGCONT)
+    yield Sight("overview-later", f"{main}/")
+    yield Sight("group-later", f"{main}/groups/{MOVING_GROUP}")
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from twistmq.tools.admin.offsets import commit_offset
 
-__all__ = ["ROOT", "SMALL", "Sights"]
+__all__ = ["LONG_GROUP", "LONG_KEY", "LONG_TOPIC", "MOVING_GROUP", "ROOT", "SMALL", "Sights"]
 
 PATIENCE_S: Final = 60.0
 QUEUES: Final = 4
@@ -40,13 +40,19 @@ LONG_GROUP: Final = "warehouse-eu-central-1-replenishment-planner"
 LONG_KEY: Final = "customer/7f3e9c1a-52b8-4f0d-9a67-d1c0b8e4a9f2/basket/2026-11-30T08:15:00Z"
 TOPICS: Final = {
     "orders": "", "payments": "", "shipments": "FIFO", "reminders": "DELAY", "ledger":
-    "TRANSACTION", "sensor-readings": "", "newsletter": "", LONG_TOPIC: ""}
+    "TRANSACTION", "sensor-readings": "", "clicks": "", "newsletter": "", LONG_TOPIC: ""}
 #: The key of the message that is consumed at its third attempt.
 RETRIED: Final = "o-1007"
 #: The messages of orders after which billing rests.
 _CONSUMED: Final = 30
 #: More than there are messages that wait, so that a retry finds a worker.
 _WORKERS: Final = 40
+#: The group that consumes clicks, more slowly than they are sent, with these pauses, seconds.
+MOVING_GROUP: Final = "recommendations"
+_SEND_S: Final = 0.05
+_HANDLE_S: Final = 0.07
+#: The time between two looks at the pages with charts, seconds.
+_LOOK_S: Final = 4.0
 #: An administrator and an account that may read one topic.
 ROOT: Final = ("root", "secret-of-root")
 SMALL: Final = ("shop-reader", "secret-of-shop")
@@ -101,6 +107,7 @@ class Sights:
             self.session.for_page(PATIENCE_S).all_brokers()) == 3, PATIENCE_S)
         self._fill()
         self._open_consoles()
+        self._move()
 
     def _broker(self, name: str, *settings: str) -> Any:
         return self._stack.enter_context(process(
@@ -185,7 +192,8 @@ class Sights:
                         "payments", _order(number), queue_id=number % QUEUES, tag="paid",
                         keys=f"p-{100 + number}" if number else LONG_KEY,
                         properties={"UNIQ_KEY": secrets.token_hex(16).upper()}).queue_offset
-                    [message] = client.pull("payments", at, queue_id=number % QUEUES, max_count=1)
+                    [message] = client.pull("payments", at, queue_id=number % QUEUES, group=group,
+                                            max_count=1)
                     client.request(
                         RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader(
                             offset=message.physical_offset, group=group, delay_level=-1,
@@ -213,6 +221,27 @@ class Sights:
         self._stack.callback(consumer.stop)
         self._stack.callback(self._rest.set)
         wait_until("billing has consumed", lambda: len(consumed) >= _CONSUMED, PATIENCE_S)
+
+    def _move(self) -> None:
+        """Send and consume clicks, and look at the pages whose charts show it."""
+        producer = self._stack.enter_context(Producer(self.name_server, group="web"))
+        consumer = self._stack.enter_context(Consumer(
+            self.name_server, group=MOVING_GROUP, topics="clicks", start="first"))
+        self._stack.callback(consumer.stop)
+        self._stack.callback(self._rest.set)
+
+        def send() -> None:
+            while not self._rest.wait(_SEND_S):
+                producer.send_soon("clicks", b'{"page": "/basket"}', tags="web")
+
+        def look() -> None:
+            while not self._rest.wait(_LOOK_S):
+                for path in ("/", f"/groups/{MOVING_GROUP}", "/topics/clicks"):
+                    self.browser.get(path)
+
+        for work in (send, look, lambda: consumer.run(
+                lambda message: self._rest.wait(_HANDLE_S), workers=1)):
+            threading.Thread(target=work, daemon=True).start()
 
     def wait_for_trace(self) -> None:
         """Wait until the trace of the message with three attempts is whole."""
