@@ -28,6 +28,10 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _HASH_CHARS: Final = 12
 #: The text for an unknown value: an en dash.
 _UNKNOWN: Final = "\u2013"
+#: The words, and not names, with which the texts of errors begin.
+_FIRST_WORDS: Final = frozenset({
+    "a", "group", "message", "no", "none", "queue", "select", "sort", "the", "there", "these",
+    "topic", "type", "value"})
 _MINUS: Final = "\u2212"
 #: Where Apache's servers and clients send the reader of an error.
 _SEE: Final = re.compile(r"[\s.]*\bSee https?://\S+ for further details\.?$")
@@ -178,14 +182,13 @@ def time_text(at_ms: int | None) -> str:
 
 
 def sentence_text(text: str) -> str:
-    """Return the text of an error as a sentence: it begins like one unless it begins with a name.
+    """Return the text of an error as a sentence; a name at its beginning stays as it is.
 
     Errors are written for a line of a terminal, which begins with the name of the program. The
     address of a page of Apache's, which brokers add, is left out.
     """
     text = _SEE.sub("", text)
-    first = text.partition(" ")[0]
-    if first.isalpha() and first.islower():
+    if text.partition(" ")[0] in _FIRST_WORDS:
         text = text[0].upper() + text[1:]
     return text if text.endswith((".", "!", "?", ":")) or not text else f"{text}."
 

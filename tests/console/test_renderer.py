@@ -47,6 +47,7 @@ class TextTests(SynchronousTestCase):
         for text, expected in (
                 ("no broker has a group g", "No broker has a group g."),
                 ("broker-a has no such queue", "broker-a has no such queue."),
+                ("orders cannot be written to", "orders cannot be written to."),
                 ("This token is not valid.", "This token is not valid."), ("", ""),
                 ("no topic t See https://x.org/a for further details.", "No topic t."),
                 ("No topic t. See https://x.org/a for further details.", "No topic t.")):
