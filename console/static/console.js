@@ -213,7 +213,8 @@ for (const form of document.querySelectorAll("[data-selection]")) {
     tell();
   });
   form.addEventListener("change", tell);
-  form.querySelector("[data-select-all]").replaceChildren(all);
+  // A console that is read-only has no boxes.
+  form.querySelector("[data-select-all]")?.replaceChildren(all);
   tell();
 }
 
