@@ -10,7 +10,7 @@ The members know each other's ports from the start, so any of them can be killed
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -28,7 +28,7 @@ from twistmq.protocol.bodies.dledger import (
 from twistmq.protocol.codes import DLedgerRequestCode
 from twistmq.protocol.errors import BrokerError
 
-__all__ = ["GROUP", "IDS", "LedgerGroup", "LedgerMember"]
+__all__ = ["GROUP", "IDS", "ApacheMember", "LedgerGroup", "LedgerMember", "OurMember"]
 
 IDS: Final = ("n0", "n1", "n2")
 GROUP: Final = "G0"
@@ -38,7 +38,7 @@ _PATIENCE_SECONDS: Final = 90.0
 _ANSWER_SECONDS: Final = 10.0
 
 
-class _Ours(OurReplica):
+class OurMember(OurReplica):
     """Our broker, whose log is a ledger."""
 
     @property
@@ -46,7 +46,7 @@ class _Ours(OurReplica):
         return self.data / "store" / f"dledger-{self.settings['dLegerSelfId']}" / "data"
 
 
-class _Apache(ApacheReplica):
+class ApacheMember(ApacheReplica):
     """Apache's broker, whose log is a ledger."""
 
     @property
@@ -55,7 +55,7 @@ class _Apache(ApacheReplica):
                 / "data")
 
 
-LedgerMember = _Ours | _Apache
+LedgerMember = OurMember | ApacheMember
 
 
 class LedgerGroup(Group):
@@ -67,24 +67,43 @@ class LedgerGroup(Group):
 
     def __init__(self, folder: Path, version: str, ours: Collection[str]) -> None:
         super().__init__(folder)
-        self.ours_ids = frozenset(ours)
+        self.ours_ids = set(ours)
         self._version = version
-        self._ports = {member: free_port() for member in IDS}
+        self.ports = {member: free_port() for member in IDS}
         self.members: dict[str, LedgerMember] = {}
         self._running: set[str] = set()
 
     def __enter__(self) -> Self:
         super().__enter__()
         for member in IDS:
-            settings = {"enableDLegerCommitLog": "true", "dLegerGroup": GROUP,
-                        "dLegerPeers": peers_text(self._ports), "dLegerSelfId": member}
-            replica: LedgerMember = (
-                _Ours(self.folder / member, self.namesrv.address, settings)
-                if member in self.ours_ids else
-                _Apache(self.folder / member, self._version, self.namesrv.address, settings))
-            self._stack.callback(replica.end, signal.SIGKILL)
-            self.members[member] = replica
+            self.members[member] = self._make(member)
         return self
+
+    def _make(self, member: str) -> LedgerMember:
+        replica = (self.make_ours if member in self.ours_ids else self.make_apaches)(
+            self.folder / member, {
+                "enableDLegerCommitLog": "true", "dLegerGroup": GROUP,
+                "dLegerPeers": peers_text(self.ports_for(member)), "dLegerSelfId": member})
+        self._stack.callback(replica.end, signal.SIGKILL)
+        return replica
+
+    def make_ours(self, folder: Path, settings: dict[str, str]) -> LedgerMember:
+        """Make a broker of ours, which does not run yet."""
+        return OurMember(folder, self.namesrv.address, settings)
+
+    def make_apaches(self, folder: Path, settings: dict[str, str]) -> LedgerMember:
+        """Make a broker of Apache's, which does not run yet."""
+        return ApacheMember(folder, self._version, self.namesrv.address, settings)
+
+    def ports_for(self, member: str) -> Mapping[str, int]:
+        """Return the ports at which a member reaches the members, its own port included."""
+        return self.ports
+
+    def exchange(self, member: str) -> None:
+        """Put a broker of the other kind in place of a stopped member, over the same folder."""
+        assert member not in self._running, member
+        self.ours_ids ^= {member}
+        self.members[member] = self._make(member)
 
     def start(self, *members: str) -> None:
         """Start members; all of them without arguments."""
@@ -94,18 +113,22 @@ class LedgerGroup(Group):
 
     def kill(self, member: str) -> None:
         """End the process of a member at once."""
+        self.end(member, signal.SIGKILL)
+
+    def end(self, member: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the process of a member by a signal."""
         self._running.discard(member)
-        self.members[member].end(signal.SIGKILL)
+        self.members[member].end(how)
 
     @property
     def peers(self) -> str:
         """The setting dLegerPeers, and the name of the group is ``GROUP``."""
-        return peers_text(self._ports)
+        return peers_text(self.ports)
 
     def leader_of(self, member: str) -> str:
         """Return the leader that a member follows; empty if it knows none or does not answer."""
         try:
-            with RawClient(f"127.0.0.1:{self._ports[member]}", _ANSWER_SECONDS) as client:
+            with RawClient(f"127.0.0.1:{self.ports[member]}", _ANSWER_SECONDS) as client:
                 reply = client.request(DLedgerRequestCode.METADATA, None, MetadataRequest(
                     group=GROUP, remote_id=member).encode())
         except (BrokerError, OSError):
@@ -146,7 +169,7 @@ class LedgerGroup(Group):
             group=GROUP, remote_id=leader, term=int(self.term_of(leader)), transfer_id=leader,
             transferee_id=member)
         try:
-            with RawClient(f"127.0.0.1:{self._ports[leader]}", _ANSWER_SECONDS) as client:
+            with RawClient(f"127.0.0.1:{self.ports[leader]}", _ANSWER_SECONDS) as client:
                 reply = client.request(
                     DLedgerRequestCode.LEADERSHIP_TRANSFER, None, request.encode())
         except (BrokerError, OSError):

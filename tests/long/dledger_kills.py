@@ -1,134 +1,168 @@
-"""Kill the leader of a group of three processes under load.
+"""Kill and stop the brokers of a group of three under load, and look for what was acknowledged.
 
-    python -m tests.long.dledger_kills [leader|unwaited]... [--rounds 20]
+    python -m tests.long.dledger_kills [PART]... [--rounds 20] [--seconds 20] [--program twistmq]
 
-Each part starts ``twistmq up --group 3`` in a folder of its own:
+Four writers with up to 16 sends in flight each, and a reader at each broker, work all the time.
 
-    leader      the leader is killed in each round, with sends in flight
-    unwaited    messages that need not wait (WAIT=false) and one-way sends, 1,000 of each; the
-                leader is killed in the middle of them
+    leader      the leader is killed in each round
+    two         two of the three are killed at the same moment in each round
+    all         all three are killed at the same moment in each round
+    stop        the leader is stopped by SIGSTOP for 20 s in each round, and goes on by SIGCONT
+    unwaited    as leader, with messages that need not wait (WAIT=false); in each round, messages
+                that are not answered are sent to the leader until it is killed
 
-At the end each acknowledged message is at its place, and the logs of the three are the same.
-Without a part, both run. Ends with status 1 when one fails.
+A killed broker is started again over its store. Each part has a group of its own. In the end the
+logs of the three must be equal, and the check of histories (tests/history/check.py) compares them
+with all sends and reads: nothing that was acknowledged or shown may be lost, no offset may be given
+twice, and a message may be stored as often as it was sent. Without a part, all of them run. Ends
+with status 1 when there is a fault.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
+import random
+import signal
 import sys
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from typing import ClassVar
+from contextlib import suppress
+from typing import Final
 
-from twisted.trial.reporter import VerboseTextReporter
-from twisted.trial.runner import TestSuite, TrialRunner
+from tests.interop.ledger_group import IDS
+from tests.long.dledger_group import (
+    LoadedGroup,
+    ProcessGroup,
+    describe,
+    make_parser,
+    report,
+    run_folder,
+    silences,
+)
+from tests.long.dledger_load import Writer, now_ms, send_oneway
+from twistmq.broker.testing import RawClient
+from twistmq.protocol.errors import BrokerError
 
-from tests.broker.supervisor.test_supervisor import until
-from tests.plugins.dledger.test_failover import QUEUES, GroupCase
-from twistmq.broker.testing.raw_client import RawClient, send_header
-from twistmq.client import Message, Producer
-from twistmq.protocol.codes import RequestCode
+__all__ = ["PARTS", "main"]
 
-__all__ = ["KillRuns", "main"]
-
-#: The number of sends in a round, and the number of sends in the part ``unwaited``.
-SENDS = 60
-UNWAITED_SENDS = 1000
+#: A death of the leader is noticed at once, as with ``twistmq up --group``.
+_SETTINGS: Final = {"dledger.quick_failover": "true"}
+#: The messages without an answer in a round of ``unwaited``.
+_ONEWAY_COUNT: Final = 1000
+#: How long a client that is patient waits for the answer of a broker that was stopped, s.
+_PATIENT_SECONDS: Final = 60.0
 
 
-class KillRuns(GroupCase):
-    """The parts."""
+class Rounds:
+    """The faults of one part.
 
-    rounds: ClassVar[int] = 20
-    timeout: ClassVar[int] = 3600
+    :param chance: chooses the members.
+    :param seconds: how long a leader is stopped.
+    """
 
-    def setUp(self) -> None:
-        super().setUp()
-        until(lambda: len(self.masters()) == 1, "a first leader")
-        #: All bodies that were sent, by their numbers.
-        self.count = 0
+    def __init__(self, loaded: LoadedGroup, chance: random.Random, seconds: float) -> None:
+        self._loaded, self._group = loaded, loaded.group
+        self._chance, self._seconds = chance, seconds
+        self._round = 0
 
-    def producer(self) -> Producer:
-        return Producer(self.namesrv, group="g", await_master=True, timeout_s=60)
+    def leader(self) -> None:
+        """Kill the leader."""
+        self._kill([self._group.wait_for_leader()])
 
-    def send_around(
-        self, producer: Producer, act: Callable[[], object], *, wait_stored: bool = True,
-        count: int = SENDS,
-    ) -> None:
-        """Send messages; in the middle of them something happens."""
-        waiting = []
-        for number in range(count):
-            body = b"%d" % self.count
-            self.count += 1
-            waiting.append((body, producer.send_soon(
-                Message("T", body, wait_stored=wait_stored))))
-            if number == count // 2:
-                act()
-        for body, future in waiting:
-            self.note(future.result(120), body)
+    def two(self) -> None:
+        """Kill two members, which may be the leader and a follower or both followers."""
+        self._kill(self._chance.sample(IDS, 2))
 
-    def check(self, *, copies_max: int = 2) -> None:
-        """Compare the stored messages with the acknowledged ones, and compare the logs."""
-        until(self.is_whole, "a whole group")
-        stored = self.stored(self.masters()[0])
-        for place, body in self.places.items():
-            self.assertEqual(stored.get(place), body)
-        for queue_id in range(QUEUES):
-            offsets = sorted(offset for queue, offset in stored if queue == queue_id)
-            self.assertEqual(offsets, list(range(len(offsets))))
-        counts = Counter(stored.values())
-        self.assertLessEqual(max(counts.values()), copies_max)
-        end = int(self.rows(0)["commitLogMaxOffset"])
-        print(f"{self.rounds} rounds: {len(self.places)} messages were acknowledged, "
-              f"{len(stored)} are stored, {end:,} bytes of log")
-        self.assertEqual(self.stop(), 0)
-        logs = self.logs(end)
-        self.assertEqual((logs[0] == logs[1], logs[0] == logs[2]), (True, True))
+    def all(self) -> None:
+        """Kill all members."""
+        self._kill(list(IDS))
 
-    def long_leader(self) -> None:
-        """The leader is killed in each round."""
-        with self.producer() as producer:
-            for number in range(self.rounds):
-                begin = time.monotonic()
-                self.send_around(producer, self.kill_master)
-                print(f"round {number + 1}: {time.monotonic() - begin:.1f} s")
-                until(self.is_whole, "a whole group")
-        # A send whose answer was lost is repeated, at each kill.
-        self.check()
+    def _kill(self, members: list[str]) -> None:
+        self._group.kill_at_once(members)
+        self._chance.shuffle(members)
+        self._group.start(*members)
 
-    def send_oneway(self, index: int, count: int) -> None:
-        """Send messages that are not answered to one broker."""
-        with RawClient(self.addresses[index], timeout_s=10) as client:
-            for _ in range(count):
-                body = b"%d" % self.count
-                self.count += 1
-                header = send_header("T", time.time_ns() // 1_000_000)
-                client.begin(RequestCode.SEND_MESSAGE_V2, header, body, oneway=True)
+    def unwaited(self) -> None:
+        """Kill the leader while it gets messages that it does not answer."""
+        leader = self._group.wait_for_leader()
+        self._round += 1
+        send_oneway(self._group.members[leader].address, 100 + self._round, _ONEWAY_COUNT,
+                    self._loaded.history)
+        self._kill([leader])
 
-    def long_unwaited(self) -> None:
-        """What was acknowledged is stored, although it need not wait."""
-        with self.producer() as producer:
-            self.send_around(producer, self.kill_master, wait_stored=False, count=UNWAITED_SENDS)
-            until(self.is_whole, "a whole group")
-            for _ in range(2):
-                self.send_oneway(self.masters()[0], UNWAITED_SENDS // 2)
-                self.kill_master()
-                until(self.is_whole, "a whole group")
-            self.note(producer.send("T", b"last"), b"last")
-        self.check()
+    def stop(self) -> None:
+        """Stop the leader for a while. Requests that came meanwhile are answered afterwards."""
+        leader = self._group.wait_for_leader()
+        address, pid = self._group.members[leader].address, self._group.members[leader].pid
+        self._round += 1
+        patient = Writer(200 + self._round, [lambda: address], self._loaded.history,
+                         answer_seconds=_PATIENT_SECONDS)
+        with RawClient(address, _PATIENT_SECONDS) as client:
+            thread = threading.Thread(target=_send_patiently, args=(patient, client, address))
+            os.kill(pid, signal.SIGSTOP)
+            begin = time.monotonic()
+            thread.start()
+            try:
+                self._loaded.wait_for_sends()
+                # The length of the stop is what is tried.
+                time.sleep(max(0.0, self._seconds - (time.monotonic() - begin)))
+            finally:
+                os.kill(pid, signal.SIGCONT)
+                thread.join()
+
+
+def _send_patiently(writer: Writer, client: RawClient, address: str) -> None:
+    with suppress(BrokerError, OSError):
+        writer.send_burst(client, address)
+
+
+#: The parts, with the properties of their messages.
+PARTS: Final[dict[str, tuple[Callable[[Rounds], None], dict[str, str]]]] = {
+    "leader": (Rounds.leader, {}),
+    "two": (Rounds.two, {}),
+    "all": (Rounds.all, {}),
+    "stop": (Rounds.stop, {}),
+    "unwaited": (Rounds.unwaited, {"WAIT": "false"}),
+}
+
+
+def run_part(name: str, group: ProcessGroup, rounds: int, seconds: float, seed: int) -> int:
+    """Run one part; :returns: its exit status."""
+    act, properties = PARTS[name]
+    chance = random.Random(seed)
+    with LoadedGroup(group, properties=properties) as loaded:
+        begin = now_ms()
+        faults = Rounds(loaded, chance, seconds)
+        for number in range(rounds):
+            # The moment is what is random here; nothing waits for it.
+            time.sleep(chance.uniform(0.1, 1.0))
+            started = now_ms()
+            act(faults)
+            loaded.recover()
+            print(f"{name} {number + 1}: after {(now_ms() - started) / 1000:.1f} s all members "
+                  f"have all again, term {group.term()}", flush=True)
+        ended = now_ms()
+        found = loaded.finish()
+    return report(
+        name, f"{rounds} rounds in {(ended - begin) / 1000:.0f} s, the longest time without an "
+        f"acknowledgement {silences(loaded.history, begin, ended)[0] / 1000:.1f} s; "
+        f"{describe(loaded.history)}", found)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [name.removeprefix("long_") for name in vars(KillRuns) if name.startswith("long_")]
-    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*names, []])
-    parser.add_argument("--rounds", type=int, default=KillRuns.rounds)
+    """The command line."""
+    parser = make_parser(__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=20, help="of a stop (20)")
     args = parser.parse_args()
-    KillRuns.rounds = args.rounds
-    suite = TestSuite([KillRuns(f"long_{name}") for name in args.parts or names])
-    return 0 if TrialRunner(VerboseTextReporter).run(suite).wasSuccessful() else 1
+    status = 0
+    for name in args.parts or PARTS:
+        with run_folder(args.keep, name) as folder:
+            group = ProcessGroup(folder, args.program, _SETTINGS)
+            status |= run_part(name, group, args.rounds, args.seconds, args.seed)
+    return status
 
 
 if __name__ == "__main__":

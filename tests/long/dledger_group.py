@@ -1,0 +1,296 @@
+"""A group of three brokers in processes of their own, under load, whose history is judged.
+
+The commands ``dledger_*`` that need real processes share this module: it starts the group, keeps
+writers and readers at work, and compares what they saw with the logs of the three in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.history.check import check_history
+from tests.history.records import Entry, FinalLog, History, Outcome
+from tests.interop.ledger_group import IDS, LedgerGroup, LedgerMember, OurMember
+from tests.interop.servers import MAIN, take_default_signals, wait_until
+from tests.long.dledger_load import TOPIC, Address, Reader, Writer, body_id, now_ms, queue_name
+from twistmq.broker.store.entry_heads import ENTRY_FILLER, ENTRY_HEAD, ENTRY_HEAD_SIZE
+from twistmq.broker.testing import RawClient
+from twistmq.protocol.bodies import KVTable
+from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.record import decode_record
+
+__all__ = ["LoadedGroup", "ProcessGroup", "ProgramMember", "describe", "final_log", "judge",
+           "make_parser", "report", "run_folder", "silences"]
+
+#: How long a broker may take to start and to end, and a group to agree, on a busy machine, s.
+PATIENCE_SECONDS: Final = 120.0
+#: What is printed of the reasons why a run failed.
+_SHOWN_MAX: Final = 20
+
+
+class ProgramMember(OurMember):
+    """Our broker, run by a program that may belong to another installation.
+
+    :param program: the words before those of the command line of ``twistmq``.
+    """
+
+    def __init__(
+        self, data: Path, namesrv: str, settings: dict[str, str], program: Sequence[str]
+    ) -> None:
+        super().__init__(data, namesrv, settings)
+        self.program = program
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._running is not None
+        return self._running.pid
+
+    def start(self) -> None:
+        assert self._running is None
+        out = self.data / "out"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("ab") as file:
+            begin = file.tell()
+            process = self._running = subprocess.Popen(
+                [*self.program, *self._words()], stdout=file, stderr=subprocess.STDOUT,
+                preexec_fn=take_default_signals)
+
+        def is_ready() -> bool:
+            text = out.read_bytes()[begin:]
+            assert process.poll() is None, text.decode(errors="replace")
+            return self._ready.encode() in text
+
+        wait_until(f"the start of {self.data.name}", is_ready, PATIENCE_SECONDS)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        process, self._running = self._running, None
+        if process is not None:
+            process.send_signal(how)
+            process.wait(PATIENCE_SECONDS)
+
+
+class ProcessGroup(LedgerGroup):
+    """Three brokers of one group, ours or Apache's.
+
+    :param program: of our brokers.
+    :param settings: of our brokers, beside those of the group.
+    """
+
+    def __init__(
+        self, folder: Path, program: Sequence[str], settings: Mapping[str, str], *,
+        version: str = "5.5.0", ours: Collection[str] = IDS,
+    ) -> None:
+        super().__init__(folder, version, ours)
+        self._program, self._own_settings = program, settings
+        #: How often each member was started.
+        self.lives = Counter[str]()
+
+    def make_ours(self, folder: Path, settings: dict[str, str]) -> LedgerMember:
+        return ProgramMember(folder, self.namesrv.address, {**settings, **self._own_settings},
+                             self._program)
+
+    def start(self, *members: str) -> None:
+        for member in members or IDS:
+            self.lives[member] += 1
+        super().start(*members)
+
+    def kill_at_once(self, members: Collection[str]) -> None:
+        """End the processes of several members at the same moment."""
+        for member in members:
+            os.kill(self.members[member].pid, signal.SIGKILL)
+        for member in members:
+            self.kill(member)
+
+    def addresses(self) -> list[Address]:
+        """Return the addresses of the members, which may change when a member is exchanged."""
+        return [lambda member=member: self.members[member].address for member in IDS]
+
+    def rows(self, member: str) -> dict[str, str]:
+        """Return the runtime information of a member; empty if it does not answer."""
+        try:
+            with RawClient(self.members[member].address, 5, connect_timeout_s=1) as client:
+                return KVTable.decode(
+                    client.request(RequestCode.GET_BROKER_RUNTIME_INFO, None).body).table
+        except (BrokerError, OSError, ValueError):
+            return {}
+
+    def term(self) -> int:
+        """Return the highest term in the files of the members."""
+        return max(int(self.term_of(member)) for member in IDS)
+
+    def wait_until_equal(self) -> str:
+        """Wait until all follow one leader and have what it has now; :returns: the leader."""
+        leader = self.wait_for_leader()
+        end = int(self.rows(leader).get("commitLogMaxOffset", 0))
+        wait_until("all members have the log of the leader", lambda: all(
+            int(self.rows(member).get("commitLogMaxOffset", -1)) >= end for member in IDS),
+            PATIENCE_SECONDS)
+        return leader
+
+
+def final_log(folder: Path, end: int) -> FinalLog:
+    """Read the messages of writers from the data files of a ledger.
+
+    :param end: the end of what the group agreed on.
+    :raises StoreDamaged: when a record is not whole.
+    :raises AssertionError: when an entry does not begin where it should.
+    """
+    entries = []
+    for path in sorted(folder.glob("0*")):
+        data, first = path.read_bytes(), int(path.name)
+        at = 0
+        while first + at < end and data[at : at + 4] != ENTRY_FILLER:
+            _, size, _, _, position, *_ = ENTRY_HEAD.unpack_from(data, at)
+            assert position == first + at, f"an entry of {path} at {at} tells {position}"
+            record = decode_record(data, at + ENTRY_HEAD_SIZE)
+            name = body_id(record.body)
+            if name:
+                entries.append(Entry(record.physical_offset, queue_name(
+                    record.topic, record.queue_id), record.queue_offset, name,
+                    record.store_timestamp))
+            at += size
+    return FinalLog(entries)
+
+
+def silences(history: History, begin: float, end: float) -> list[float]:
+    """Return the times without an acknowledgement between two moments, ms, the longest first."""
+    times = [begin, *sorted(send.end for send in history.sends
+                            if send.outcome is Outcome.OK and begin <= send.end <= end), end]
+    return sorted((after - before for before, after in pairwise(times)),
+                  reverse=True)
+
+
+def judge(history: History) -> list[str]:
+    """Return what is wrong with a history, a text each; empty when nothing is."""
+    faults = [f"{anomaly.rule}: {anomaly.text}" for anomaly in check_history(history)]
+    for node, log in history.logs.items():
+        offsets: dict[str, list[int]] = {}
+        for entry in log.entries:
+            offsets.setdefault(entry.queue, []).append(entry.offset)
+        for queue, given in offsets.items():
+            if given != list(range(len(given))):
+                faults.append(f"the offsets of {queue} in the log of {node} are not 0, 1, 2...")
+    if not any(send.outcome is Outcome.OK for send in history.sends):
+        faults.append("no message was acknowledged")
+    return faults
+
+
+def describe(history: History) -> str:
+    """Return the counts of a history."""
+    counts = Counter(send.outcome for send in history.sends)
+    stored = max((len(log.entries) for log in history.logs.values()), default=0)
+    shown = sum(len(read.bodies) for read in history.reads)
+    return (f"{counts[Outcome.OK]:,} sends acknowledged, {counts[Outcome.REFUSED]:,} refused, "
+            f"{counts[Outcome.UNKNOWN]:,} unknown; {stored:,} messages in each of "
+            f"{len(history.logs)} equal logs; {shown:,} messages in {len(history.reads):,} reads")
+
+
+class LoadedGroup:
+    """A group with writers and readers that work until ``finish``.
+
+    :param group: it is started here.
+    :param writers: how many there are; each has up to 16 requests in flight.
+    :param rate: the messages in a second of all writers.
+    """
+
+    def __init__(
+        self, group: ProcessGroup, *, writers: int = 4, rate: float = 400, body_max: int = 4096,
+        topics: Sequence[str] = (TOPIC,), properties: dict[str, str] | None = None,
+    ) -> None:
+        self.group = group
+        self.history = History()
+        self.writers = [Writer(number, group.addresses(), self.history, topics=topics,
+                               rate=rate / writers, body_max=body_max, properties=properties)
+                        for number in range(writers)]
+        self.readers = [Reader(member, address, lambda member=member: group.lives[member],
+                               self.history, topics)
+                        for member, address in zip(IDS, group.addresses(), strict=True)]
+
+    def __enter__(self) -> Self:
+        self.group.__enter__()
+        self.group.start()
+        self.group.wait_for_leader()
+        for thread in (*self.writers, *self.readers):
+            thread.start()
+        self.wait_for_sends()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end_threads()
+        self.group.__exit__(kind, error, traceback)
+
+    def wait_for_sends(self) -> None:
+        """Wait until each writer has an acknowledgement again."""
+        begin = now_ms()
+        wait_until("each writer has an acknowledgement", lambda: all(
+            writer.acknowledged_ms > begin or writer.failure for writer in self.writers),
+            PATIENCE_SECONDS)
+
+    def recover(self) -> None:
+        """Wait until messages are taken and all members have them."""
+        self.wait_for_sends()
+        self.group.wait_until_equal()
+
+    def finish(self) -> list[str]:
+        """End the load, and read the logs; :returns: the faults of the history.
+
+        :raises AssertionError: when the logs are not equal.
+        """
+        self._end_threads()
+        end = self.group.wait_for_equal_logs()
+        for member in IDS:
+            self.history.logs = {**self.history.logs, member: final_log(
+                self.group.members[member].log_folder, end)}
+        faults = [f"{thread.name} failed: {thread.failure}"
+                  for thread in (*self.writers, *self.readers) if thread.failure]
+        return faults + judge(self.history)
+
+    def _end_threads(self) -> None:
+        for thread in (*self.writers, *self.readers):
+            if thread.is_alive():
+                thread.end()
+
+
+def make_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that all of these commands have."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=shlex.split, default=[sys.executable, "-c", MAIN],
+                        metavar="WORDS", help="the command twistmq of another installation")
+    parser.add_argument("--seed", type=int, default=1, help="of the choices (1)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the stores in this folder")
+    return parser
+
+
+@contextmanager
+def run_folder(keep: Path | None, name: str) -> Iterator[Path]:
+    """Return the folder of one part, which is removed at the end unless it is kept."""
+    with ExitStack() as stack:
+        root = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twistmq-")))
+        yield root / name
+
+
+def report(name: str, text: str, faults: Sequence[str]) -> int:
+    """Print the result of a part; :returns: its exit status."""
+    print(f"{name}: {text}; {len(faults)} faults", flush=True)
+    for fault in faults[:_SHOWN_MAX]:
+        print(f"  {fault}")
+    return 1 if faults else 0

@@ -1,0 +1,221 @@
+"""The verdicts of the long runs of a group: each of them notices a planted fault."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.history.records import Entry, FinalLog, History, Outcome, Send
+from tests.interop.ports import free_port
+from tests.interop.servers import wait_until
+from tests.long.dledger_consumers import Handling, consumption_faults
+from tests.long.dledger_group import describe, final_log, judge, silences
+from tests.long.dledger_links import Cut, cut_faults, quiet_windows
+from tests.long.dledger_load import body_id, outcome_of
+from tests.long.dledger_relay import CALM, Relays, Weather
+from tests.long.dledger_turns import phase_faults, read_turns
+from tests.long.dledger_upgrade import election_faults, lost_entries
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.testing.ledger_store import LedgerBox
+from twistmq.broker.testing.store import message, small_settings
+from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.command import RemotingCommand
+
+NODES: Final = ("n0", "n1", "n2")
+
+
+def history(count: int = 4) -> History:
+    """Return a history of acknowledged sends to one queue, each of which took 5 ms."""
+    sends = [Send("0", "n0", "T-0", f"<0/0/{number}>", 10 * number, 10 * number + 5, Outcome.OK,
+                  100 * number, number) for number in range(count)]
+    log = FinalLog([Entry(send.place, send.queue, send.offset, send.body) for send in sends])
+    return History(sends, logs=dict.fromkeys(NODES, log))
+
+
+class JudgeTests(SynchronousTestCase):
+    """The judgement of all runs."""
+
+    def with_log(self, *entries: Entry) -> list[str]:
+        """Judge a history of which one log has other entries."""
+        bad = history()
+        bad.logs = {**bad.logs, "n1": FinalLog(entries)}
+        return judge(bad)
+
+    def test_a_good_history_has_no_fault(self) -> None:
+        """Its counts are described."""
+        good = history()
+        self.assertEqual(judge(good), [])
+        self.assertTrue(describe(good).startswith("4 sends acknowledged, 0 refused, 0 unknown; "
+                                                  "4 messages in each of 3 equal logs"))
+
+    def test_a_loss_a_copy_and_a_gap_are_faults(self) -> None:
+        """They are found in one of three logs."""
+        entries = history().logs["n0"].entries
+        self.assertTrue(self.with_log(*entries[:-1])[0].startswith("H1: "))
+        copy = replace(entries[0], place=400, offset=4)
+        self.assertTrue(self.with_log(*entries, copy)[0].startswith("H3: "))
+        found = self.with_log(*entries[:-1], replace(entries[-1], offset=7))
+        self.assertIn("the offsets of T-0 in the log of n1 are not 0, 1, 2...", found)
+
+    def test_a_run_without_an_acknowledgement_is_a_fault(self) -> None:
+        """Nothing was tried in it."""
+        self.assertEqual(judge(History()), ["no message was acknowledged"])
+
+    def test_silences(self) -> None:
+        """The longest one comes first, and those at the begin and at the end count."""
+        self.assertEqual(silences(history(3), 0, 100), [75, 10, 10, 5])
+
+
+class LoadTests(SynchronousTestCase):
+    """What writers conclude, and what is read from the files of a ledger."""
+
+    def outcome(self, code: int, remark: str = "") -> Outcome:
+        return outcome_of(RemotingCommand(code, 1, remark=remark))
+
+    def test_only_a_refusal_before_the_append_is_one(self) -> None:
+        """A send that the group has not agreed on in time has an unknown outcome."""
+        self.assertEqual(self.outcome(ResponseCode.SUCCESS), Outcome.OK)
+        self.assertEqual(self.outcome(ResponseCode.SERVICE_NOT_AVAILABLE), Outcome.REFUSED)
+        self.assertEqual(self.outcome(
+            ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy"), Outcome.REFUSED)
+        self.assertEqual(self.outcome(ResponseCode.SYSTEM_BUSY, "else"), Outcome.UNKNOWN)
+        self.assertEqual(self.outcome(
+            ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"), Outcome.UNKNOWN)
+        self.assertEqual(self.outcome(ResponseCode.FLUSH_SLAVE_TIMEOUT), Outcome.UNKNOWN)
+
+    def test_bodies(self) -> None:
+        """The filling does not count."""
+        self.assertEqual(body_id(b"<1/0/20>xxx"), "<1/0/20>")
+        self.assertEqual(body_id(b"another <1/0/20>"), "")
+
+    def test_a_ledger_is_read_up_to_its_end(self) -> None:
+        """Files end with fillers, barriers do not count, nor does what was not agreed on."""
+        root = Path(self.mktemp()).absolute()
+        self.patch(LedgerBox, "folder", f"{root}/dledger-n0")
+        box = LedgerBox(RealDisk(), small_settings(
+            str(root), mapped_file_size_commit_log=1024)).open()
+        self.addCleanup(box.store.close)
+        box.lead_term(1)
+        for number in range(9):
+            box.append(message("T", b"<0/0/%d>xxx" % number, queue_id=1))
+        end = box.store.commit_log.max_offset
+        box.append(message("T", b"<0/0/9>", queue_id=1))
+        folder = root / "dledger-n0/data"
+        self.assertEqual(len(list(folder.iterdir())), 3)
+        log = final_log(folder, end)
+        self.assertEqual([(entry.body, entry.queue, entry.offset) for entry in log.entries],
+                         [(f"<0/0/{number}>", "T-1", number) for number in range(9)])
+        places = [entry.place for entry in log.entries]
+        self.assertEqual((places, len(set(places))), (sorted(places), 9))
+
+
+class ConsumerTests(SynchronousTestCase):
+    """The judgement of consumers."""
+
+    def handling(self, offset: int, begin: int, end: int | None = None) -> Handling:
+        return Handling("Orders-0", offset, f"<0/0/{offset}>", begin,
+                        begin + 5 if end is None else end)
+
+    def faults(self, *handlings: Handling, kills: tuple[int, ...] = ()) -> list[str]:
+        return consumption_faults({"Orders": list(handlings)}, kills)
+
+    def test_a_kill_explains_a_repetition(self) -> None:
+        """It may come 15 s before the first handling, when its offset was not copied yet."""
+        first, again = self.handling(0, 20_000), self.handling(0, 30_000)
+        self.assertEqual(self.faults(first, again, kills=(25_000,)), [])
+        self.assertEqual(self.faults(first, again, kills=(6_000,)), [])
+
+    def test_other_repetitions_are_faults(self) -> None:
+        """A kill after the second handling, or long before the first one, explains nothing."""
+        first, again = self.handling(0, 20_000), self.handling(0, 30_000)
+        for kills in ((), (30_001,), (4_999,)):
+            self.assertIn("without a kill", self.faults(first, again, kills=kills)[0])
+
+    def test_one_kill_explains_one_repetition(self) -> None:
+        """The third handling is a fault."""
+        those = [self.handling(0, 20_000 + 100 * number) for number in range(3)]
+        [fault] = self.faults(*those, kills=(19_000,))
+        self.assertIn("3 times, and 2 are possible", fault)
+
+    def test_an_ordered_group_may_not_overtake(self) -> None:
+        """A message is begun after the one before it was done, also by another member."""
+        good = [self.handling(0, 100), self.handling(1, 105), self.handling(0, 110)]
+        self.assertEqual(self.faults(*good, kills=(50,)), [])
+        self.assertIn("before the message before it", self.faults(
+            self.handling(0, 100), self.handling(1, 104))[0])
+        self.assertIn("before the message before it", self.faults(self.handling(1, 104))[0])
+
+
+class LinkTests(SynchronousTestCase):
+    """The judgement of cuts, and the relays."""
+
+    def test_bounds_of_a_cut(self) -> None:
+        """Fifteen seconds, two elections in the cut, one after it."""
+        good = Cut(("n0", "n1"), 15_000, 2, 1)
+        self.assertEqual(cut_faults(good), [])
+        for bad in (good._replace(silence_ms=15_001), good._replace(elections=3),
+                    good._replace(late_elections=2)):
+            self.assertEqual(len(cut_faults(bad)), 1)
+
+    def test_windows_without_an_acknowledgement(self) -> None:
+        """Each whole window of 10 s needs one."""
+        self.assertEqual(quiet_windows(history(), 0, 35_000), [10_000, 20_000])
+        self.assertEqual(quiet_windows(History(), 0, 9_999), [])
+
+    def test_a_cut_direction_loses_its_frames_alone(self) -> None:
+        """Requests arrive and their answers do not; a new connection is not made."""
+        echo = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(echo.close)
+        got: list[bytes] = []
+
+        def serve() -> None:
+            connection, _ = echo.accept()
+            with connection:
+                while data := connection.recv(100):
+                    got.append(data)
+                    connection.sendall(data)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with Relays({"a": free_port(), "b": echo.getsockname()[1]}) as relays:
+            port = relays.ports_for("a")["b"]
+            with socket.create_connection(("127.0.0.1", port), 10) as client:
+                client.sendall(b"\0\0\0\2hi")
+                self.assertEqual(client.recv(100), b"\0\0\0\2hi")
+                relays.weather["b", "a"] = Weather(is_cut=True)
+                client.sendall(b"\0\0\0\2ho")
+                wait_until("the answer is lost", lambda: relays.lost == 1)
+                self.assertEqual(b"".join(got), b"\0\0\0\2hi\0\0\0\2ho")
+                relays.weather["b", "a"] = CALM
+                relays.weather["a", "b"] = Weather(copied=1.0, delay_ms=1)
+                client.sendall(b"\0\0\0\1!")
+                wait_until("two copies", lambda: b"".join(got).endswith(2 * b"\0\0\0\1!"))
+        thread.join(10)
+
+
+class OtherTests(SynchronousTestCase):
+    """The judgement of upgrades and of reactors."""
+
+    def test_a_step_has_one_election(self) -> None:
+        """Two are a fault."""
+        self.assertEqual(election_faults("step", 1), [])
+        self.assertEqual(election_faults("step", 2), ["step: 2 elections"])
+
+    def test_a_queue_that_loses_or_changes_a_message_is_a_fault(self) -> None:
+        """More messages are none."""
+        before = {(0, 0): b"a", (0, 1): b"b"}
+        self.assertEqual(lost_entries(before, {**before, (0, 2): b"c"}), [])
+        self.assertEqual(len(lost_entries(before, {(0, 0): b"a"})), 1)
+        self.assertEqual(len(lost_entries(before, {**before, (0, 1): b"c"})), 1)
+
+    def test_a_turn_counts_by_its_work(self) -> None:
+        """A turn that was long because its thread had no core is no fault."""
+        turns = read_turns("9.000 50.0 40.0 0 0\n10.000 12.0 10.1 0 0\n11.500 80.0 0.9 0 7\n", 10)
+        self.assertEqual([turn.ended for turn in turns], [10.0, 11.5])
+        self.assertEqual(phase_faults("push", "n0", turns), [
+            "push: the reactor of n0 worked for 10.1 ms in a turn of 12.0 ms"])
