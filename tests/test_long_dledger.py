@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.history.records import Entry, FinalLog, History, Outcome, Send
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
-from tests.long.dledger_consumers import Handling, consumption_faults
+from tests.long.dledger_consumers import Handling, consumption_faults, unhandled
 from tests.long.dledger_group import describe, final_log, judge, silences
 from tests.long.dledger_links import Cut, cut_faults, quiet_windows
 from tests.long.dledger_load import body_id, outcome_of
@@ -123,6 +123,18 @@ class ConsumerTests(SynchronousTestCase):
 
     def faults(self, *handlings: Handling, kills: tuple[int, ...] = ()) -> list[str]:
         return consumption_faults({"Orders": list(handlings)}, kills)
+
+    def test_a_message_that_a_group_has_not_handled_is_a_fault(self) -> None:
+        """Each group needs all acknowledged messages of its topic, and no others."""
+        sends = [Send("0", "n0", f"{topic}-0", f"<0/0/{number}>", 0, 5, outcome, number, 0)
+                 for number, (topic, outcome) in enumerate((
+                     ("Jobs", Outcome.OK), ("Orders", Outcome.OK), ("Jobs", Outcome.UNKNOWN)))]
+        job, order = self.handling(0, 10), self.handling(1, 10)
+        good = {"Jobs": [job], "Orders": [order], "pop": [job, job], "pull": [job]}
+        self.assertEqual(unhandled(History(sends), good), [])
+        for group in good:
+            [fault] = unhandled(History(sends), {**good, group: []})
+            self.assertTrue(fault.startswith(f"{group} never handled "), msg=fault)
 
     def test_a_kill_explains_a_repetition(self) -> None:
         """It may come 15 s before the first handling, when its offset was not copied yet."""

@@ -314,7 +314,8 @@ def dispatch_records(
 ) -> int:
     """Enter stored records into their queues and the index.
 
-    :param restart_queue: empties a queue and sets its next offset.
+    :param restart_queue: empties a queue and sets its next offset, or leaves it as it is; the
+        message then enters only the index.
     :param dirty: receives each queue whose tail was empty.
     :param absurd: receives records with an invalid topic, queue id or queue offset; they enter only
         the index.
@@ -345,10 +346,10 @@ def dispatch_records(
                 if is_offset and record.queue_offset < queue.max_offset and (
                     0 <= queue.max_physical <= record.physical_offset
                 ):
-                    # A newer message with an older offset occurs only in recovery: the topic was
-                    # deleted and created again.
+                    # A newer message with an older offset: the topic was deleted and created
+                    # again, or a leader has given offsets a second time.
                     restart_queue(queue, record.queue_offset)
-                    before = 0
+                    before = len(tail)
                 if not is_offset or (
                         record.queue_offset - queue.max_offset > MISSING_MAX and queue.max_offset):
                     record.enters_queue = False

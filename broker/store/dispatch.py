@@ -30,6 +30,7 @@ from twistmq.broker.store.append_fast_path import (
     set_tags_codes,
 )
 from twistmq.broker.store.commit_log import CommitLog
+from twistmq.broker.store.consume_queue import ConsumeQueue
 from twistmq.broker.store.extension_unit import FilterBitmap
 from twistmq.broker.store.index_files import IndexFiles
 from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, LightQueues, light_entries
@@ -88,6 +89,9 @@ class Dispatch:
         self._unqueued_end = 0
         #: The reason why the next records of the log cannot be made readable; empty when they can.
         self.damage = ""
+        #: By (topic, queue id): the number of messages of a ledger that enter no queue, because
+        #: their leader has given their offset to an earlier message as well.
+        self.repeated_offsets: dict[tuple[str, int], int] = {}
 
     # --- the confirm offset
 
@@ -293,7 +297,7 @@ class Dispatch:
             entered,
             queues.by_topic,
             queues.make,
-            queues.restart,
+            self._restart_queue,
             queues.dirty,
             absurd,
             None if index is None else index.current(),
@@ -309,6 +313,24 @@ class Dispatch:
                 "the message at {place} enters no queue, so that only its commit-log offset or "
                 "its keys find it: {why}", place=record.physical_offset, why=why)
         return entered
+
+    def _restart_queue(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Empty a queue for a newer message with an older offset, as for a topic made again.
+
+        A queue of a ledger keeps its entries unless it begins again at 0, because a leader of
+        Apache's 5.3.3 loses entries in a kill and gives their offsets to other messages.
+        """
+        if not self.head_size or not queue_offset:
+            self._queues.restart(queue, queue_offset)
+            return
+        key = queue.topic, queue.queue_id
+        count = self.repeated_offsets[key] = self.repeated_offsets.get(key, 0) + 1
+        if count == 1:
+            self.log.error(
+                "the offset {offset} of queue {queue_id} of {topic} was given again by a leader "
+                "that had lost entries of its queues: the queue keeps the earlier message, and "
+                "such later ones are found only by their keys", offset=queue_offset,
+                queue_id=queue.queue_id, topic=queue.topic)
 
     def _dispatch(self, records: Sequence[MessageRecord]) -> Sequence[MessageRecord]:
         """Enter records and call the listeners.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from twistmq.broker.api import MetricFamily
@@ -18,9 +19,13 @@ __all__ = ["families"]
 
 
 def families(
-    node: GroupNode, roles: BrokerRoles, stage: CommitStage, log: EntryLog
+    node: GroupNode, roles: BrokerRoles, stage: CommitStage, log: EntryLog,
+    repeated: Mapping[tuple[str, int], int],
 ) -> list[MetricFamily]:
-    """Make the families of one member; those about the other members are the leader's alone."""
+    """Make the families of one member; those about the other members are the leader's alone.
+
+    :param repeated: see ``Dispatch.repeated_offsets``.
+    """
     member = node.member
     role = MetricFamily("dledger_role", "gauge", "The role of this broker in its group: the sample "
                         "of that role is 1, and the others are 0.", ("role",))
@@ -51,7 +56,16 @@ def families(
                "counter"),
         single("dledger_late_sends", "Sends that waited too long for a majority.",
                stage.timeouts, "counter"),
+        *_repeated_families(repeated),
     ]
+
+
+def _repeated_families(repeated: Mapping[tuple[str, int], int]) -> list[MetricFamily]:
+    family = MetricFamily("dledger_repeated_offsets", "counter", "Messages that enter no queue, "
+                          "because a leader gave their offset a second time.", ("topic", "queue"))
+    for (topic, queue_id), count in repeated.items():
+        family.add(count, topic, str(queue_id))
+    return [family] if family.samples else []
 
 
 def _member_families(node: GroupNode) -> list[MetricFamily]:

@@ -208,4 +208,5 @@ class GroupBroker:
         log = self._broker.store.commit_log
         if self.node is None or self.roles is None or not isinstance(log, EntryLog):
             return []
-        return families(self.node, self.roles, self.stage, log)
+        return families(self.node, self.roles, self.stage, log,
+                        self._broker.store.dispatch.repeated_offsets)

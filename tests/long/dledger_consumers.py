@@ -1,6 +1,6 @@
 """Consume from a group of three brokers while its leader is killed again and again.
 
-    python -m tests.long.dledger_consumers [--rounds 20] [--rate 100] [--no-java]
+    python -m tests.long.dledger_consumers [--rounds 20] [--pause 6] [--rate 100] [--no-java]
         [--program twistmq]
 
 Two topics are sent to and consumed by these groups:
@@ -10,7 +10,8 @@ Two topics are sent to and consumed by these groups:
     pop         a member that pops the messages of Jobs
     pull        a member that polls the messages of Jobs, and commits after each poll
 
-The leader is killed in each round, and started again. In the end each group must have handled every
+The leader is killed in each round, and started again; the next round begins 6 s after all brokers
+have everything. In the end each group must have handled every
 message that was acknowledged. A message may be handled again only if a leader was killed between
 15 s before its last handling and the next one, and no more often than that; a message of Orders is
 never begun before the one before it was done. The offsets that the groups have committed must be
@@ -25,13 +26,13 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.history.records import Commit, Outcome
+from tests.history.records import Commit, History, Outcome
 from tests.interop import group_member
 from tests.interop.java_process import JavaProcess, LineProcess
 from tests.long.dledger_group import (
@@ -51,7 +52,7 @@ from twistmq.protocol.headers.offset import (
     QueryConsumerOffsetResponseHeader,
 )
 
-__all__ = ["Handling", "consumption_faults", "main", "repetitions"]
+__all__ = ["Handling", "consumption_faults", "main", "unhandled"]
 
 JOBS: Final = "Jobs"
 ORDERS: Final = "Orders"
@@ -215,8 +216,13 @@ def committed(group: ProcessGroup, leader: str) -> list[Commit]:
     return commits
 
 
-def run(group: ProcessGroup, rounds: int, rate: float, *, with_java: bool) -> int:
-    """Kill the leader in each round; :returns: the exit status."""
+def run(
+    group: ProcessGroup, rounds: int, pause: float, rate: float, *, with_java: bool
+) -> int:
+    """Kill the leader in each round; :returns: the exit status.
+
+    :param pause: before the next kill, s.
+    """
     kills = []
     with ExitStack() as stack:
         loaded = stack.enter_context(LoadedGroup(
@@ -243,6 +249,8 @@ def run(group: ProcessGroup, rounds: int, rate: float, *, with_java: bool) -> in
                 for topic in (JOBS, ORDERS)}}
 
         for number in range(rounds):
+            # The members find the new leader and go on meanwhile.
+            time.sleep(pause)
             leader = group.wait_for_leader()
             kills.append(group_member.now_ms())
             group.kill(leader)
@@ -250,16 +258,15 @@ def run(group: ProcessGroup, rounds: int, rate: float, *, with_java: bool) -> in
             loaded.recover()
             print(f"kill {number + 1}: handled by now", ", ".join(
                 f"{name} {len(those):,}" for name, those in handled().items()), flush=True)
-        faults = loaded.finish()
+        loaded.stop()
         _wait_for_rest(loaded, handled)
-        loaded.history.commits = committed(group, group.wait_for_leader())
         for member in members:
             member.leave()
         own.close()
         found = handled()
-    loaded.history.handled = {name: [each.body for each in those]
-                              for name, those in found.items()}
-    faults += own.failures + _unhandled(loaded, found) + consumption_faults(found, kills)
+        loaded.history.commits = committed(group, group.wait_for_leader())
+        faults = loaded.finish()
+    faults += own.failures + unhandled(loaded.history, found) + consumption_faults(found, kills)
     counts = ", ".join(
         f"{name} {len(those):,} ({len(those) - len({(each.queue, each.offset) for each in those})}"
         f" again)" for name, those in found.items())
@@ -267,12 +274,12 @@ def run(group: ProcessGroup, rounds: int, rate: float, *, with_java: bool) -> in
                   f"{describe(loaded.history)}", faults)
 
 
-def _unhandled(loaded: LoadedGroup, found: dict[str, list[Handling]]) -> list[str]:
+def unhandled(history: History, handled: Mapping[str, Sequence[Handling]]) -> list[str]:
     """Return the acknowledged messages that a group has not handled."""
     faults = []
     for group, topic in GROUPS.items():
-        bodies = {each.body for each in found[group]}
-        faults += [f"{group} never handled {send}" for send in loaded.history.sends
+        bodies = {each.body for each in handled[group]}
+        faults += [f"{group} never handled {send}" for send in list(history.sends)
                    if send.outcome is Outcome.OK and send.queue.startswith(f"{topic}-")
                    and send.body not in bodies]
     return faults
@@ -283,7 +290,7 @@ def _wait_for_rest(
 ) -> None:
     """Wait until the groups have handled everything, or for the time that they may take."""
     deadline = time.monotonic() + _REST_SECONDS
-    while _unhandled(loaded, handled()) and time.monotonic() < deadline:
+    while unhandled(loaded.history, handled()) and time.monotonic() < deadline:
         time.sleep(1)
 
 
@@ -291,6 +298,7 @@ def main() -> int:
     """The command line."""
     parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--pause", type=float, default=6, help="between two kills, s (6)")
     parser.add_argument("--rate", type=float, default=100, help="messages a second (100)")
     parser.add_argument("--no-java", dest="with_java", action="store_false",
                         help="four members of twistmq's client in the groups Jobs and Orders")
@@ -299,7 +307,7 @@ def main() -> int:
     logging.getLogger("twistmq.client").setLevel(logging.ERROR)
     with run_folder(args.keep, "consumers") as folder:
         group = ProcessGroup(folder, args.program, {"dledger.quick_failover": "true"})
-        return run(group, args.rounds, args.rate, with_java=args.with_java)
+        return run(group, args.rounds, args.pause, args.rate, with_java=args.with_java)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,18 @@ class ProcessGroup(LedgerGroup):
 
     def term(self) -> int:
         """Return the highest term in the files of the members."""
-        return max(int(self.term_of(member)) for member in IDS)
+        terms: list[int] = []
+
+        def is_read() -> bool:
+            try:
+                terms[:] = [int(self.term_of(member)) for member in IDS]
+            except (OSError, KeyError):
+                # Apache's broker removes its file before it writes it again.
+                return False
+            return True
+
+        wait_until("the terms are read", is_read, PATIENCE_SECONDS)
+        return max(terms)
 
     def wait_until_equal(self) -> str:
         """Wait until all follow one leader and have what it has now; :returns: the leader."""
@@ -234,7 +245,7 @@ class LoadedGroup:
         self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._end_threads()
+        self.stop()
         self.group.__exit__(kind, error, traceback)
 
     def wait_for_sends(self) -> None:
@@ -254,7 +265,7 @@ class LoadedGroup:
 
         :raises AssertionError: when the logs are not equal.
         """
-        self._end_threads()
+        self.stop()
         end = self.group.wait_for_equal_logs()
         for member in IDS:
             self.history.logs = {**self.history.logs, member: final_log(
@@ -263,7 +274,8 @@ class LoadedGroup:
                   for thread in (*self.writers, *self.readers) if thread.failure]
         return faults + judge(self.history)
 
-    def _end_threads(self) -> None:
+    def stop(self) -> None:
+        """End the load, and wait for the answers."""
         for thread in (*self.writers, *self.readers):
             if thread.is_alive():
                 thread.end()

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.interop.ledger_group import IDS
+from tests.interop.ledger_group import IDS, OurMember
 from tests.interop.servers import wait_until
 from tests.long.dledger_group import (
     LoadedGroup,
@@ -112,8 +112,9 @@ def run_twice(folder: Path, program: list[str]) -> int:
         given = _send_some(group, "n0", _COUNT)
         group.wait_until_equal()
         after = _queues(group, ours)
-        lines = [line for line in (folder / ours / "logs/broker.log").read_text().splitlines()
-                 if "given" in line]
+        follower = group.members[ours]
+        assert isinstance(follower, OurMember)
+        lines = [line for line in follower.log().splitlines() if "was given again" in line]
     twice = sum(1 for place in given if place in before)
     faults = lost_entries(before, after)
     if twice and not lines:

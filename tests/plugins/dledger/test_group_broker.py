@@ -157,6 +157,17 @@ class RoleTests(GroupCase):
             self.assertEqual(values["dledger_waited_sends"], int(machine is self.leader))
         self.assertEqual(sorted(leads.values()), [0, 0, 1])
 
+    def test_metrics_name_queues_whose_offsets_were_given_again(self) -> None:
+        """The family has no samples without such a queue, and the page lists it."""
+        dispatch = self.leader.kernel.store.dispatch
+        families = {family.name for family in self.leader.broker.collect_metrics()}
+        self.assertNotIn("dledger_repeated_offsets", families)
+        dispatch.repeated_offsets["T", 3] = 2
+        [family] = [family for family in self.leader.broker.collect_metrics()
+                    if family.name == "dledger_repeated_offsets"]
+        self.assertEqual(dict(family.samples), {("T", "3"): 2})
+        self.assertIn("`dledger_repeated_offsets_total{topic,queue}`", README.read_text())
+
     def test_a_group_without_a_leader_is_unhealthy(self) -> None:
         """A short election is not reported, a long one is."""
         check = self.followers[0].kernel.health_checks["group"]

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.errors import StoreFull
@@ -227,6 +228,65 @@ class FollowTests(LedgerCase):
 def _stored_at(body: bytes, store_ms: int) -> bytes:
     """Return the same record with another store time."""
     return body[:56] + store_ms.to_bytes(8, "big") + body[64:]
+
+
+class RepeatedOffsetTests(LedgerCase):
+    """A leader that has lost entries of its queues gives their offsets a second time.
+
+    Apache's broker 5.3.3 does so when it leads again after a kill.
+    """
+
+    def setUp(self) -> None:
+        leader, self.follower = self.make(), self.make()
+        leader.lead_term(1)
+        leader.append(*numbered(6))
+        self.send(leader)
+        # The queue of the leader has lost its last three entries.
+        queue = leader.store.queues.find("T", 0)
+        assert queue is not None
+        queue.next_offset = 3
+        leader.append(*numbered(5, 6))
+        self.leader = leader
+
+    def send(self, leader: LedgerBox) -> None:
+        """Let the follower have and agree on what the leader has."""
+        self.copy_to(self.follower, self.entries(leader, self.follower.ledger.end_index + 1))
+        self.follower.commit()
+
+    def bodies(self, numbers: Sequence[int]) -> list[bytes]:
+        return [b"%04d" % number * 20 for number in numbers]
+
+    def test_the_queue_keeps_what_it_has(self) -> None:
+        """The first message of an offset stays, and the queue goes on after its own end."""
+        self.send(self.leader)
+        expected = self.bodies([0, 1, 2, 3, 4, 5, 9, 10])
+        self.assertEqual(self.follower.bodies("T", 0), expected)
+        self.assertEqual(self.follower.store.dispatch.repeated_offsets, {("T", 0): 3})
+
+    def test_one_line_names_the_queue(self) -> None:
+        """It comes with the first such offset of the queue."""
+        with capturedLogs() as events:
+            self.send(self.leader)
+        lines = [formatEvent(event) for event in events]
+        [line] = [line for line in lines if "given again" in line]
+        self.assertIn("the offset 3 of queue 0 of T was given again by a leader", line)
+
+    def test_it_is_the_same_after_a_restart(self) -> None:
+        """Recovery enters the messages again."""
+        self.send(self.leader)
+        expected = self.follower.bodies("T", 0)
+        again = self.follower.after_kill()
+        again.commit()
+        self.assertEqual(again.bodies("T", 0), expected)
+
+    def test_a_topic_that_was_made_again_begins_at_0(self) -> None:
+        """The queue has the new messages alone."""
+        queue = self.leader.store.queues.find("T", 0)
+        assert queue is not None
+        queue.next_offset = 0
+        self.leader.append(*numbered(2, 20))
+        self.send(self.leader)
+        self.assertEqual(self.follower.bodies("T", 0), self.bodies([20, 21]))
 
 
 class CutTests(LedgerCase):
