@@ -225,9 +225,11 @@ class Pusher:
 
     def _push_entries(self) -> None:
         state, settings = self._state, self._state.settings
+        # The answers to these pushes are the events that send the next ones.
+        bytes_max = min(settings.push_window_bytes, self._window_bytes + settings.push_turn_bytes)
         while (self._next_index <= state.log.end_index
                and len(self._calls) < settings.push_window_count
-               and self._window_bytes < settings.push_window_bytes):
+               and self._window_bytes < bytes_max):
             entries = state.log.read(self._next_index, settings.push_bytes_max)
             self._next_index = entries[-1].index + 1
             self._push(PushType.APPEND, entries, settings.push_timeout_ms)

@@ -101,8 +101,9 @@ class ProcessGroup(LedgerGroup):
         self.lives = Counter[str]()
 
     def make_ours(self, folder: Path, settings: dict[str, str]) -> LedgerMember:
-        return ProgramMember(folder, self.namesrv.address, {**settings, **self._own_settings},
-                             self._program)
+        # The readers also see what followers show.
+        return ProgramMember(folder, self.namesrv.address, {
+            **settings, "slaveReadEnable": "true", **self._own_settings}, self._program)
 
     def start(self, *members: str) -> None:
         for member in members or IDS:

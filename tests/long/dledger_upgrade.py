@@ -6,11 +6,12 @@
                 predecessor, and then Apache's again: the followers first, the leader last. The
                 old broker is stopped, and the next one follows when the new one has everything.
                 There may be one election in a step
+    older       three brokers of Apache's 5.3.3 become ours in the same way, and stay
     twice       a broker of Apache's 5.3.3 loses entries of its queues when it is killed, and then
                 gives offsets a second time. One of ours follows it: what its queues have had stays
                 in them, and it says once which queues have offsets that were given twice
 
-In ``rolling``, writers and readers work all the time, and the history is judged as in
+In the first two, writers and readers work all the time, and the history is judged as in
 ``dledger_kills``. Ends with status 1 when there is a fault.
 """
 
@@ -37,7 +38,9 @@ from twistmq.protocol.errors import BrokerError
 
 __all__ = ["election_faults", "lost_entries", "main"]
 
-PARTS: Final = ("rolling", "twice")
+PARTS: Final = ("rolling", "older", "twice")
+#: Its brokers lose entries of their queues when they are killed.
+_OLDER: Final = "5.3.3"
 _SETTINGS: Final = {"dledger.quick_failover": "true"}
 #: The elections in a step: an old leader gives the lead away, or dies.
 ELECTIONS_MAX: Final = 1
@@ -60,13 +63,12 @@ def lost_entries(before: Queues, after: Queues) -> list[str]:
             for place, body in before.items() if after.get(place) != body]
 
 
-def run_rolling(folder: Path, program: list[str], rounds: int) -> int:
-    """Exchange all brokers, and exchange them again; :returns: the exit status."""
-    group = ProcessGroup(folder, program, _SETTINGS, ours=())
+def run_rolling(name: str, group: ProcessGroup, times: int) -> int:
+    """Exchange all brokers, so many times; :returns: the exit status."""
     faults = []
     with LoadedGroup(group) as loaded:
         begin = now_ms()
-        for _ in range(2 * rounds):
+        for _ in range(times):
             exchanged: set[str] = set()
             while len(exchanged) < len(IDS):
                 leader = group.wait_for_leader()
@@ -76,7 +78,7 @@ def run_rolling(folder: Path, program: list[str], rounds: int) -> int:
         ended = now_ms()
         faults += loaded.finish()
     return report(
-        "rolling", f"{6 * rounds} exchanges in {(ended - begin) / 1000:.0f} s, the longest time "
+        name, f"{len(IDS) * times} exchanges in {(ended - begin) / 1000:.0f} s, the longest time "
         f"without an acknowledgement {silences(loaded.history, begin, ended)[0] / 1000:.1f} s; "
         f"{describe(loaded.history)}", faults)
 
@@ -99,7 +101,7 @@ def _exchange(loaded: LoadedGroup, group: ProcessGroup, member: str) -> list[str
 def run_twice(folder: Path, program: list[str]) -> int:
     """Kill a leader of 5.3.3, and let it lead again; :returns: the exit status."""
     ours = "n2"
-    with ProcessGroup(folder, program, {}, version="5.3.3", ours={ours}) as group:
+    with ProcessGroup(folder, program, {}, version=_OLDER, ours={ours}) as group:
         group.start()
         group.give_lead("n0")
         _send_some(group, "n0", 0)
@@ -165,13 +167,19 @@ def main() -> int:
     """The command line."""
     parser = make_parser(__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []])
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=1, help="there and back (1)")
     args = parser.parse_args()
     status = 0
     for name in args.parts or PARTS:
         with run_folder(args.keep, name) as folder:
-            status |= (run_rolling(folder, args.program, args.rounds) if name == "rolling"
-                       else run_twice(folder, args.program))
+            if name == "twice":
+                status |= run_twice(folder, args.program)
+            elif name == "older":
+                status |= run_rolling(name, ProcessGroup(
+                    folder, args.program, _SETTINGS, version=_OLDER, ours=()), 1)
+            else:
+                status |= run_rolling(name, ProcessGroup(
+                    folder, args.program, _SETTINGS, ours=()), 2 * args.rounds)
     return status
 
 

@@ -111,6 +111,19 @@ class PusherTests(SynchronousTestCase):
         leader.acknowledge(end=0)
         self.assertEqual(self.kinds(leader)[2:], [(APPEND, 1, 2), (APPEND, 3, 2)])
 
+    def test_an_empty_window_is_filled_by_several_events(self) -> None:
+        """Each answer sends two pushes, until the window is full: one turn would be too long."""
+        leader = self.leading(push_bytes_max=1, push_turn_bytes=2, push_window_bytes=4)
+        leader.acknowledge(code=INCONSISTENT, end=0)
+        leader.acknowledge(end=0)
+        self.assertEqual(self.kinds(leader)[2:], [(APPEND, 1, 1), (APPEND, 2, 1)])
+        counts = []
+        for index in range(1, 5):
+            leader.answer(leader.asks(PushRequest, "a")[1 + index], PushResponse(
+                term=6, index=index, count=1, end_index=index))
+            counts.append(len(self.kinds(leader)) - 2)
+        self.assertEqual(counts, [4, 6, 7, 8])
+
     def test_an_idle_follower_is_told_of_commits_each_second(self) -> None:
         """In this way, an idle leader also learns that a follower has been wiped."""
         leader = self.caught_up()
