@@ -72,13 +72,13 @@ class JudgeTests(SynchronousTestCase):
 
 
 class LoadTests(SynchronousTestCase):
-    """What writers conclude, and what is read from the files of a ledger."""
+    """The conclusions of writers, and the messages in the files of a ledger."""
 
     def outcome(self, code: int, remark: str = "") -> Outcome:
         return outcome_of(RemotingCommand(code, 1, remark=remark))
 
     def test_only_a_refusal_before_the_append_is_one(self) -> None:
-        """A send that the group has not agreed on in time has an unknown outcome."""
+        """The outcome of a send without a timely agreement is unknown."""
         self.assertEqual(self.outcome(ResponseCode.SUCCESS), Outcome.OK)
         self.assertEqual(self.outcome(ResponseCode.SERVICE_NOT_AVAILABLE), Outcome.REFUSED)
         self.assertEqual(self.outcome(
@@ -94,7 +94,7 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(body_id(b"another <1/0/20>"), "")
 
     def test_a_ledger_is_read_up_to_its_end(self) -> None:
-        """Files end with fillers, barriers do not count, nor does what was not agreed on."""
+        """Fillers, barriers, and entries without an agreement do not count."""
         root = Path(self.mktemp()).absolute()
         self.patch(LedgerBox, "folder", f"{root}/dledger-n0")
         box = LedgerBox(RealDisk(), small_settings(
@@ -155,7 +155,7 @@ class ConsumerTests(SynchronousTestCase):
         self.assertIn("3 times, and 2 are possible", fault)
 
     def test_an_ordered_group_may_not_overtake(self) -> None:
-        """A message is begun after the one before it was done, also by another member."""
+        """A message is begun after its predecessor was done, also by another member."""
         good = [self.handling(0, 100), self.handling(1, 105), self.handling(0, 110)]
         self.assertEqual(self.faults(*good, kills=(50,)), [])
         self.assertIn("before the message before it", self.faults(
@@ -226,7 +226,7 @@ class OtherTests(SynchronousTestCase):
         self.assertEqual(len(lost_entries(before, {**before, (0, 1): b"c"})), 1)
 
     def test_a_turn_counts_by_its_work(self) -> None:
-        """A turn that was long because its thread had no core is no fault."""
+        """A turn that was long because its thread had no core is not a fault."""
         turns = read_turns("9.000 50.0 40.0 0 0\n10.000 12.0 10.1 0 0\n11.500 80.0 0.9 0 7\n", 10)
         self.assertEqual([turn.ended for turn in turns], [10.0, 11.5])
         self.assertEqual(phase_faults("push", "n0", turns), [

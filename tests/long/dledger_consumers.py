@@ -11,12 +11,11 @@ Two topics are sent to and consumed by these groups:
     pull        a member that polls the messages of Jobs, and commits after each poll
 
 The leader is killed in each round, and started again; the next round begins 6 s after all brokers
-have everything. In the end each group must have handled every
-message that was acknowledged. A message may be handled again only if a leader was killed between
-15 s before its last handling and the next one, and no more often than that; a message of Orders is
-never begun before the one before it was done. The offsets that the groups have committed must be
-in the queues. The logs and sends are judged as in ``dledger_kills``. Ends with status 1 when there
-is a fault.
+have everything. In the end each group must have handled every acknowledged message. A message may
+be handled again only if a leader was killed between 15 s before its last handling and the next one,
+and each kill explains one repetition. A message of Orders is never begun before its predecessor was
+done. The offsets that the groups have committed must be in the queues. The logs and sends are
+judged as in ``dledger_kills``. Ends with status 1 when there is a fault.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ POP: Final = "pop"
 PULL: Final = "pull"
 #: The topic of each group.
 GROUPS: Final = {JOBS: JOBS, ORDERS: ORDERS, POP: JOBS, PULL: JOBS}
-#: Members commit every 5 s and followers copy offsets every 3 s. A leader that dies takes what was
-#: committed in between with it, and so do a lock and the receipt of a pop.
+#: Members commit every 5 s and followers copy offsets every 3 s. The offsets of the last seconds,
+#: the locks, and the receipts of pops end with a leader that dies.
 FORGOTTEN_MS: Final = 15_000
 #: How long all groups may take to handle the last messages, s. A message that was popped and whose
 #: acknowledgement was lost returns after a minute.
@@ -106,7 +105,7 @@ def repetitions(handlings: Iterable[Handling], kills: Sequence[int]) -> list[str
 
 
 def disorders(handlings: Iterable[Handling]) -> list[str]:
-    """Return the messages that were begun before the one before them in the queue was done."""
+    """Return the messages that were begun before their predecessor in the queue was done."""
     begun: dict[tuple[str, int], Handling] = {}
     done: dict[tuple[str, int], int] = {}
     for handling in handlings:
@@ -122,7 +121,7 @@ def disorders(handlings: Iterable[Handling]) -> list[str]:
 def consumption_faults(
     handled: dict[str, list[Handling]], kills: Sequence[int], ordered: str = ORDERS
 ) -> list[str]:
-    """Return what the groups did that they may not do, with the name of the group."""
+    """Return the forbidden handlings of the groups, each with the name of its group."""
     faults = [f"{group}: {text}" for group, handlings in handled.items()
               for text in repetitions(handlings, kills)]
     return faults + [f"{ordered}: {text}" for text in disorders(handled.get(ordered, []))]
@@ -160,7 +159,7 @@ class OwnMembers:
             try:
                 self._pull.commit()
             except ClientError:
-                # There is no leader at the moment; the next commit has the same offsets.
+                # The group has no leader at the moment; the next commit has the same offsets.
                 self._over.wait(0.2)
 
     def _note(self, group: str, message: ReceivedMessage[Any]) -> None:
@@ -183,7 +182,7 @@ class OwnMembers:
 
 
 def read_handlings(lines: Iterable[str], topic: str) -> list[Handling]:
-    """Return the handlings that a member told, those without an end left out."""
+    """Return the handlings that a member printed and that have an end."""
     begun: dict[tuple[str, str], int] = {}
     handlings = []
     for line in lines:
@@ -201,7 +200,7 @@ def read_handlings(lines: Iterable[str], topic: str) -> list[Handling]:
 
 
 def committed(group: ProcessGroup, leader: str) -> list[Commit]:
-    """Return what the groups have committed at the leader."""
+    """Return the offsets that the groups have committed at the leader."""
     commits = []
     with RawClient(group.members[leader].address) as client:
         for name, topic in GROUPS.items():
@@ -249,7 +248,7 @@ def run(
                 for topic in (JOBS, ORDERS)}}
 
         for number in range(rounds):
-            # The members find the new leader and go on meanwhile.
+            # In this time the members find the new leader and go on.
             time.sleep(pause)
             leader = group.wait_for_leader()
             kills.append(group_member.now_ms())
@@ -275,7 +274,7 @@ def run(
 
 
 def unhandled(history: History, handled: Mapping[str, Sequence[Handling]]) -> list[str]:
-    """Return the acknowledged messages that a group has not handled."""
+    """Return the acknowledged messages that a group never handled."""
     faults = []
     for group, topic in GROUPS.items():
         bodies = {each.body for each in handled[group]}
@@ -303,7 +302,7 @@ def main() -> int:
     parser.add_argument("--no-java", dest="with_java", action="store_false",
                         help="four members of twistmq's client in the groups Jobs and Orders")
     args = parser.parse_args()
-    # A kill fails what the members have under way, and they say so.
+    # A kill fails the requests of the members, and each failure is a warning.
     logging.getLogger("twistmq.client").setLevel(logging.ERROR)
     with run_folder(args.keep, "consumers") as folder:
         group = ProcessGroup(folder, args.program, {"dledger.quick_failover": "true"})

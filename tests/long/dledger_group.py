@@ -1,7 +1,7 @@
-"""A group of three brokers in processes of their own, under load, whose history is judged.
+"""A group of three brokers, each in its own process, under load, whose history is judged.
 
 The commands ``dledger_*`` that need real processes share this module: it starts the group, keeps
-writers and readers at work, and compares what they saw with the logs of the three in the end.
+writers and readers at work, and compares the history that they recorded with the three final logs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SHOWN_MAX: Final = 20
 class ProgramMember(OurMember):
     """Our broker, run by a program that may belong to another installation.
 
-    :param program: the words before those of the command line of ``twistmq``.
+    :param program: the words of its command, without the arguments of ``twistmq``.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ProcessGroup(LedgerGroup):
     """Three brokers of one group, ours or Apache's.
 
     :param program: of our brokers.
-    :param settings: of our brokers, beside those of the group.
+    :param settings: of our brokers, beside the settings of the group.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class ProcessGroup(LedgerGroup):
         return max(terms)
 
     def wait_until_equal(self) -> str:
-        """Wait until all follow one leader and have what it has now; :returns: the leader."""
+        """Wait until all follow one leader and have its present log; :returns: the leader."""
         leader = self.wait_for_leader()
         end = int(self.rows(leader).get("commitLogMaxOffset", 0))
         wait_until("all members have the log of the leader", lambda: all(
@@ -158,7 +158,7 @@ class ProcessGroup(LedgerGroup):
 def final_log(folder: Path, end: int) -> FinalLog:
     """Read the messages of writers from the data files of a ledger.
 
-    :param end: the end of what the group agreed on.
+    :param end: the end of the entries on which the group agreed.
     :raises StoreDamaged: when a record is not whole.
     :raises AssertionError: when an entry does not begin where it should.
     """
@@ -188,7 +188,7 @@ def silences(history: History, begin: float, end: float) -> list[float]:
 
 
 def judge(history: History) -> list[str]:
-    """Return what is wrong with a history, a text each; empty when nothing is."""
+    """Return the faults of a history, a text each; empty if it has none."""
     faults = [f"{anomaly.rule}: {anomaly.text}" for anomaly in check_history(history)]
     for node, log in history.logs.items():
         offsets: dict[str, list[int]] = {}
@@ -216,7 +216,7 @@ class LoadedGroup:
     """A group with writers and readers that work until ``finish``.
 
     :param group: it is started here.
-    :param writers: how many there are; each has up to 16 requests in flight.
+    :param writers: their number; each has up to 16 requests in flight.
     :param rate: the messages in a second of all writers.
     """
 

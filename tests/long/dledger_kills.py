@@ -1,4 +1,4 @@
-"""Kill and stop the brokers of a group of three under load, and look for what was acknowledged.
+"""Kill and stop the brokers of a group of three under load, and look for each acknowledged message.
 
     python -m tests.long.dledger_kills [PART]... [--rounds 20] [--seconds 20] [--ours n0,n1,n2]
         [--program twistmq]
@@ -9,11 +9,11 @@ Four writers with up to 16 sends in flight each, and a reader at each broker, wo
     two         two of the three are killed at the same moment in each round
     all         all three are killed at the same moment in each round
     stop        the leader is stopped by SIGSTOP for 20 s in each round, and goes on by SIGCONT
-    unwaited    as leader, with messages that need not wait (WAIT=false); in each round, messages
+    unwaited    as leader, with messages that do not wait (WAIT=false); in each round, messages
                 that are not answered are sent to the leader until it is killed
 
-A killed broker is started again over its store. Each part has a group of its own; the brokers that
-are not in ``--ours`` are Apache's 5.5.0. In the end the logs of the three must be equal, and the
+A killed broker is started again over its store. Each part has a new group; brokers that are not in
+``--ours`` are Apache's 5.5.0. In the end the logs of the three must be equal, and the
 check of histories (tests/history/check.py) compares them with all sends and reads: nothing that was
 acknowledged or shown may be lost, no offset may be given twice, and a message may be stored as
 often as it was sent. Without a part, all of them run. Ends with status 1 when there is a fault.
@@ -93,7 +93,7 @@ class Rounds:
         self._kill([leader])
 
     def stop(self) -> None:
-        """Stop the leader for a while. Requests that came meanwhile are answered afterwards."""
+        """Stop the leader for a while. It answers the requests of that time afterwards."""
         leader = self._group.wait_for_leader()
         address, pid = self._group.members[leader].address, self._group.members[leader].pid
         self._round += 1
@@ -106,7 +106,7 @@ class Rounds:
             thread.start()
             try:
                 self._loaded.wait_for_sends()
-                # The length of the stop is what is tried.
+                # The stop has a given length.
                 time.sleep(max(0.0, self._seconds - (time.monotonic() - begin)))
             finally:
                 os.kill(pid, signal.SIGCONT)
@@ -136,7 +136,7 @@ def run_part(name: str, group: ProcessGroup, rounds: int, seconds: float, seed: 
         begin = now_ms()
         faults = Rounds(loaded, chance, seconds)
         for number in range(rounds):
-            # The moment is what is random here; nothing waits for it.
+            # The moment is random; nothing waits for it.
             time.sleep(chance.uniform(0.1, 1.0))
             started = now_ms()
             act(faults)

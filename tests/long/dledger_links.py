@@ -128,7 +128,7 @@ def _cut(
     leader = group.wait_for_leader()
     print(f"{leader} leads in term {terms[0]}", flush=True)
     group.relays.weather[direction] = Weather(is_cut=True)
-    # The length of the cut is what is tried.
+    # The cut has a given length.
     time.sleep(seconds)
     terms.append(group.term())
     group.relays.weather[direction] = CALM

@@ -1,4 +1,4 @@
-"""The load of a run with a group of brokers: writers and readers that record what they see.
+"""The load of a run with a group of brokers: writers and readers that record a history.
 
 All times are milliseconds of one steady clock. A writer sends to the broker that takes its
 messages, with many requests in flight, and records each attempt; a message whose outcome is unknown
@@ -86,7 +86,7 @@ class _Attempt(NamedTuple):
 
 
 class Writer(threading.Thread):
-    """Sends messages with many in flight until it is told to end, and records all attempts.
+    """Sends messages with many in flight until ``end`` is called, and records all attempts.
 
     :param number: of this writer, which is in its bodies.
     :param addresses: of the brokers, one of which takes messages.
@@ -119,7 +119,7 @@ class Writer(threading.Thread):
         self._over = threading.Event()
 
     def end(self) -> None:
-        """Send no more, and wait for the answers."""
+        """Stop sending, and wait for the answers."""
         self._over.set()
         self.join(60)
 
@@ -197,7 +197,7 @@ class Writer(threading.Thread):
 
 
 def send_oneway(address: str, number: int, count: int, history: History) -> None:
-    """Send messages that are not answered to one broker, which may die meanwhile."""
+    """Send messages that are not answered to one broker, which may die at any time."""
     try:
         with RawClient(address, _ANSWER_SECONDS) as client:
             for index in range(count):
@@ -216,7 +216,7 @@ def send_oneway(address: str, number: int, count: int, history: History) -> None
 
 
 class Reader(threading.Thread):
-    """Follows the queues of one broker, and records what it shows.
+    """Follows the queues of one broker, and records its answers.
 
     :param node: its name in the history.
     :param life: returns how often the broker was started.
@@ -233,7 +233,7 @@ class Reader(threading.Thread):
         self._over = threading.Event()
 
     def end(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._over.set()
         self.join(60)
 

@@ -49,7 +49,7 @@ CALM: Final = Weather()
 
 
 class Relays:
-    """The relays of all directions, in a thread of their own.
+    """The relays of all directions, which run in one thread.
 
     :param ports: the port of each member.
     """
@@ -169,6 +169,6 @@ class Relays:
 
 
 def _write(writer: asyncio.StreamWriter, frame: bytes) -> None:
-    """Write a frame unless the connection has been closed meanwhile."""
+    """Write a frame unless the connection is closed."""
     if not writer.is_closing():
         writer.write(frame)

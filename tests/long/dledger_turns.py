@@ -41,7 +41,7 @@ from tests.long.dledger_group import (
 
 __all__ = ["Turn", "main", "phase_faults", "read_turns"]
 
-#: A turn may take so long, ms.
+#: The longest work of a turn, ms.
 TURN_MAX_MS: Final = 10.0
 _PATIENCE_SECONDS: Final = 400.0
 _MIB: Final = 1 << 20
@@ -100,7 +100,7 @@ class TimedGroup(ProcessGroup):
 
 
 class Phases:
-    """The phases of a run, and what they show.
+    """The phases of a run, and their results.
 
     :param started: when each member was started last, Unix s; its turns before are of its start.
     """
@@ -131,7 +131,7 @@ def run(group: TimedGroup, seconds: float, behind: int, rate: float) -> int:
     """Run all phases; :returns: the exit status."""
     with LoadedGroup(group, rate=rate) as loaded:
         phases = Phases(group)
-        # The length of this phase is what is measured.
+        # This phase has a given length.
         time.sleep(seconds)
         phases.end("push")
         leader = group.wait_for_leader()

@@ -1,4 +1,4 @@
-"""Exchange the brokers of a group for those of another kind, one after the other, under load.
+"""Exchange the brokers of a group for brokers of another kind, one after the other, under load.
 
     python -m tests.long.dledger_upgrade [PART]... [--rounds 1] [--program twistmq]
 
@@ -8,8 +8,8 @@
                 There may be one election in a step
     older       three brokers of Apache's 5.3.3 become ours in the same way, and stay
     twice       a broker of Apache's 5.3.3 loses entries of its queues when it is killed, and then
-                gives offsets a second time. One of ours follows it: what its queues have had stays
-                in them, and it says once which queues have offsets that were given twice
+                gives offsets a second time. One of ours follows it: its queues keep their
+                messages, and a line of its log names each queue with offsets that were given twice
 
 In the first two, writers and readers work all the time, and the history is judged as in
 ``dledger_kills``. Ends with status 1 when there is a fault.
@@ -64,7 +64,7 @@ def lost_entries(before: Queues, after: Queues) -> list[str]:
 
 
 def run_rolling(name: str, group: ProcessGroup, times: int) -> int:
-    """Exchange all brokers, so many times; :returns: the exit status."""
+    """Exchange all brokers a number of times; :returns: the exit status."""
     faults = []
     with LoadedGroup(group) as loaded:
         begin = now_ms()
@@ -151,7 +151,7 @@ def _send_some(group: ProcessGroup, leader: str, first: int) -> Queues:
 
 
 def _queues(group: ProcessGroup, member: str) -> Queues:
-    """Return what a member shows of the queues."""
+    """Return the messages that a member shows."""
     shown: Queues = {}
     with RawClient(group.members[member].address, 30) as client:
         for queue_id in range(QUEUES):
