@@ -44,7 +44,8 @@ class Pusher:
         self.peer = peer
         self.match_index = -1
         self._calls: Calls[_Push] = Calls()
-        self._window_bytes = 0
+        #: The bytes of the pushes in flight, and their present limit.
+        self._window_bytes = self._window_max = 0
         self._resume_ms = state.now_ms
         self._last_push_ms = state.now_ms
         self._failures = 0
@@ -186,6 +187,8 @@ class Pusher:
     def _append_from(self, index: int) -> None:
         self._phase = _Phase.APPEND
         self._next_index = index
+        settings = self._state.settings
+        self._window_max = min(settings.push_window_begin_bytes, settings.push_window_bytes)
         self._failures = 0
 
     def _note_appended(self, push: _Push, response: PushResponse) -> None:
@@ -195,6 +198,8 @@ class Pusher:
             if push.first <= last <= push.last:
                 self.match_index = max(self.match_index, last)
                 self._repeated = 0
+                self._window_max = min(self._window_max + push.size,
+                                       self._state.settings.push_window_bytes)
             else:
                 self._fail()
         elif response.code is ResponseCode.REPEATED_PUSH:
@@ -225,11 +230,9 @@ class Pusher:
 
     def _push_entries(self) -> None:
         state, settings = self._state, self._state.settings
-        # The answers to these pushes are the events that send the next ones.
-        bytes_max = min(settings.push_window_bytes, self._window_bytes + settings.push_turn_bytes)
         while (self._next_index <= state.log.end_index
                and len(self._calls) < settings.push_window_count
-               and self._window_bytes < bytes_max):
+               and self._window_bytes < self._window_max):
             entries = state.log.read(self._next_index, settings.push_bytes_max)
             self._next_index = entries[-1].index + 1
             self._push(PushType.APPEND, entries, settings.push_timeout_ms)

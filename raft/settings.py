@@ -45,11 +45,11 @@ class MemberSettings:
     inquiry_interval_ms: int = 250
     #: The largest size of one push, in bytes of bodies. One entry alone may be larger.
     push_bytes_max: int = 256 * 1024
-    #: An event sends a follower no further push after this many bytes of bodies, so that an empty
-    #: window is filled in several turns: reading and encoding 1 MiB takes about 6 ms.
-    push_turn_bytes: int = 512 * 1024
     #: A follower gets no further push while its pushes in flight have this many bytes of bodies.
     push_window_bytes: int = 4 * 1024 * 1024
+    #: After a comparison the limit is this one at first, and rises with each acknowledgement by the
+    #: bytes of the push. To read and encode 4 MiB in one turn of the driver would take 25 ms.
+    push_window_begin_bytes: int = 512 * 1024
     #: The largest number of pushes in flight to one follower.
     push_window_count: int = 64
     #: The largest number of entries that wait for a majority; more are refused.

@@ -111,12 +111,15 @@ class PusherTests(SynchronousTestCase):
         leader.acknowledge(end=0)
         self.assertEqual(self.kinds(leader)[2:], [(APPEND, 1, 2), (APPEND, 3, 2)])
 
-    def test_an_empty_window_is_filled_by_several_events(self) -> None:
-        """Each answer sends two pushes, until the window is full: one turn would be too long."""
-        leader = self.leading(push_bytes_max=1, push_turn_bytes=2, push_window_bytes=4)
+    def test_acknowledgements_open_the_window(self) -> None:
+        """It begins small, so that no turn of the leader reads and encodes a whole window."""
+        leader = self.leading(push_bytes_max=1, push_window_begin_bytes=2, push_window_bytes=4)
         leader.acknowledge(code=INCONSISTENT, end=0)
         leader.acknowledge(end=0)
-        self.assertEqual(self.kinds(leader)[2:], [(APPEND, 1, 1), (APPEND, 2, 1)])
+        first = [(APPEND, 1, 1), (APPEND, 2, 1)]
+        self.assertEqual(self.kinds(leader)[2:], first)
+        leader.wait(10)
+        self.assertEqual(self.kinds(leader)[2:], first)
         counts = []
         for index in range(1, 5):
             leader.answer(leader.asks(PushRequest, "a")[1 + index], PushResponse(
