@@ -278,6 +278,9 @@ class OutgoingLink:
         error = failure.value
         if error is not None and isinstance(error.__cause__, ConnectionRefusedError):
             self._refused(self.member)
+        elif self._looks_left:
+            # A process that ends may also reset an attempt that it has not accepted.
+            self._look_again()
 
     def connection_lost(self, connection: _Connection, why: str) -> None:
         """Fail the requests that were not answered, and find out whether the member still runs."""
@@ -290,8 +293,11 @@ class OutgoingLink:
         elif self._looks_left:
             # A member that has never answered may close every connection, so there are few attempts
             # without a request.
-            self._looks_left -= 1
-            self._broker.host.call_later(RETRY_MS / 1000, self.connect)
+            self._look_again()
+
+    def _look_again(self) -> None:
+        self._looks_left -= 1
+        self._broker.host.call_later(RETRY_MS / 1000, self.connect)
 
     def close(self, why: str) -> None:
         """Close the connection, because the other side does not behave as a member."""

@@ -196,6 +196,20 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.network.pump()
         self.assertEqual(self.here.gone, ["n1"])
 
+    def test_an_attempt_that_is_reset_before_the_port_is_closed(self) -> None:
+        """A process that ends may reset one more attempt; the next one is refused."""
+        self.network.refusing.add("n0")
+        self.connected()
+        self.network.unreachable.add("n1")
+        self.network.pipes[0].lose()
+        self.network.pump()
+        self.assertEqual(self.here.gone, [])
+        self.network.unreachable.clear()
+        self.network.refusing.add("n1")
+        self.network.pass_ms(outgoing_link.RETRY_MS)
+        self.network.pump()
+        self.assertEqual(self.here.gone, ["n1"])
+
     def test_a_member_that_closes_each_connection(self) -> None:
         """The link makes few connections, with a pause between two of them."""
         self.network.refusing.add("n0")
