@@ -119,7 +119,9 @@ def run_twice(folder: Path, program: list[str]) -> int:
         lines = [line for line in follower.log().splitlines() if "was given again" in line]
     twice = sum(1 for place in given if place in before)
     faults = lost_entries(before, after)
-    if twice and not lines:
+    if not twice:
+        faults.append("no offset was given twice, so the run shows nothing: repeat it")
+    elif not lines:
         faults.append("the follower does not say that offsets were given twice")
     for line in lines[:3]:
         print(line)
