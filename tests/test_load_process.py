@@ -56,5 +56,8 @@ class LoadProcessTests(SynchronousTestCase):
         self.assertIn("warm-up async: warm after 4 rounds", said.getvalue())
         self.assertEqual({name: values["cpu"] for name, values in found.items()},
                          {"ours": 4000, "other": 3000})
+        self.assertEqual({name: (values["cpu lowest"], values["cpu highest"])
+                          for name, values in found.items()},
+                         {"ours": (3000, 5000), "other": (2000, 4000)})
         self.assertEqual({name: round(values["failed"], 6) for name, values in found.items()},
                          {"ours": 0.003, "other": 0.003})

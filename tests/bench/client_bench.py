@@ -102,6 +102,11 @@ def fill(program: Path, namesrv: str, messages: int) -> None:
          namesrv, topic_of("consume"), str(messages)], check=True, timeout=300)
 
 
+def cpu_of(values: Values) -> str:
+    """The median of CPU a message, us, and the spread of the rounds."""
+    return f"{values['cpu']:.1f} ({values['cpu lowest']:.1f}..{values['cpu highest']:.1f})"
+
+
 def table(results: dict[str, dict[str, Values]], names: Sequence[str]) -> None:
     """Print the Markdown table."""
     others = [name for name in names if name != "twistmq"]
@@ -119,8 +124,8 @@ def table(results: dict[str, dict[str, Values]], names: Sequence[str]) -> None:
         cells = [text, f"{ours['rate']:,.0f}",
                  *[f"{ours['rate'] / found[name]['rate']:.2f}x" if name in found else ""
                    for name in others],
-                 "" if rate_bound is None else f"{rate_bound}", f"{ours['cpu']:.1f}",
-                 *[f"{found[name]['cpu']:.1f}" if name in found else "" for name in others],
+                 "" if rate_bound is None else f"{rate_bound}", cpu_of(ours),
+                 *[cpu_of(found[name]) if name in found else "" for name in others],
                  "" if cpu_bound is None else f"{cpu_bound}"]
         print("| " + " | ".join(cells) + " |")
 

@@ -95,7 +95,7 @@ def medians_in_turn(
     :param seconds: the length of a round that counts.
     :param cold: the names of those that need no warm-up.
     :param warmed_by: what falls while a process or its server gets warm, of a round's figures.
-    :returns: by name, the medians; failures are summed.
+    :returns: by name, the medians, and the lowest and highest CPU; failures are summed.
     """
     warm_up(load, {name: (lambda process=process: warmed_by(process.round(ROUND_SECONDS)))
                    for name, process in running.items() if name not in cold})
@@ -106,5 +106,7 @@ def medians_in_turn(
         for name in order[first:] + order[:first]:
             done[name].append(running[name].round(seconds))
     return {name: {key: statistics.median(each[key] for each in found) for key in found[0]}
-            | {"failed": sum(each["failed"] for each in found)}
+            | {"failed": sum(each["failed"] for each in found),
+               "cpu lowest": min(each["cpu"] for each in found),
+               "cpu highest": max(each["cpu"] for each in found)}
             for name, found in done.items()}
