@@ -72,6 +72,7 @@ class WarmUpTests(SynchronousTestCase):
         with_peer = {path.name for path in BENCH.iterdir() if path.is_file()
                      and path.suffix in ("", ".py")
                      and any(word in path.read_text() for word in ("Apache(", "Peer(", "kafka("))}
-        warms = re.compile("from warm_up import .*warm_up|from wire_loads import load")
+        warms = re.compile("from warm_up import .*warm_up|from wire_loads import load|"
+                           "from load_process import .*medians_in_turn")
         cold = {name for name in with_peer if not warms.search((BENCH / name).read_text())}
         self.assertEqual(cold, {"crash_bench.py", "bench_servers.py"})

@@ -72,7 +72,7 @@ def _of_group() -> list[MetricFamily]:
     roles: Any = SimpleNamespace(elections=0)
     stage: Any = SimpleNamespace(count=0, waits=0, timeouts=0)
     log: Any = SimpleNamespace(begin_index=0, end_index=0)
-    return families_of_group(node, roles, stage, log)
+    return families_of_group(node, roles, stage, log, {("T", 0): 1})
 
 
 def _of_supervisor() -> list[MetricFamily]:
