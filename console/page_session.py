@@ -224,7 +224,7 @@ def _reason(error: BrokerError) -> str:
         return "no answer in time"
     if isinstance(error, RequestRefused):
         if error.response_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            return "does not support one of the requests of this page"
+            return "it does not support one of the requests of this page"
         if is_denial(error):
-            return f"refuses a request of this account: {error}"
+            return f"it refuses a request of this account: {error}"
     return str(error)

@@ -121,4 +121,4 @@ def read_time_ms(text: str, digits_max: int = 18) -> int:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise BadQuery(
-            "value is not a time such as 2026-11-30 14:05, or Unix milliseconds") from None
+            "the value is neither a time such as 2026-11-30 14:05 nor Unix milliseconds") from None
