@@ -59,12 +59,23 @@ for (const box of document.querySelectorAll("[data-refresh]")) {
 // --- charts
 const CHART_PX = 150;
 const AXIS_PX = 12, CHARACTER_PX = 8;
+// Half a time fits beside the line at each end, so that no time is cut.
+const HALF_TIME_PX = 28;
+const TIME_STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400,
+  43200, 86400];
 const LINE_COLOURS = ["--accent", "--good"];
 const shortNumber = new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 2});
 let plots = [];
 
 function clockTime(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB");
+}
+
+// The whole steps between the first and the last time, and none beyond them.
+function timeMarks(plot, axis, first, last, step) {
+  const marks = [];
+  for (let at = Math.ceil(first / step) * step; at <= last; at += step) marks.push(at);
+  return marks;
 }
 
 function drawCharts() {
@@ -85,12 +96,14 @@ function drawCharts() {
     const axis = {stroke: soft, grid: {stroke: line, width: 1}, ticks: {show: false}};
     box.hidden = false;
     plots.push(new uPlot({
-      width: box.clientWidth, height: CHART_PX, padding: [8, 28, 0, 0], legend: {show: false},
+      width: box.clientWidth, height: CHART_PX, padding: [8, HALF_TIME_PX, 0, 0],
+      legend: {show: false},
       cursor: {y: false, drag: {setScale: false}},
       scales: {y: {range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1]}},
-      axes: [{...axis, size: 28, space: 90, values: (_, marks) => marks.map(clockTime)},
-        {...axis, space: 24, size: (_, texts) => AXIS_PX + CHARACTER_PX * Math.max(
-          ...(texts || [""]).map((each) => each.length)),
+      axes: [{...axis, size: 28, space: 80, incrs: TIME_STEPS_S, splits: timeMarks,
+        values: (_, marks) => marks.map(clockTime)},
+        {...axis, space: 24, size: (_, texts) => Math.max(HALF_TIME_PX, AXIS_PX + CHARACTER_PX
+          * Math.max(...(texts || [""]).map((each) => each.length))),
         values: (_, marks) => marks.map((each) => (
           isWhole && !Number.isInteger(each) ? "" : shortNumber.format(each)))}],
       series: [{}, ...names.map((name, at) => ({
