@@ -101,6 +101,39 @@ class HtmlTests(SynchronousTestCase):
                 self.assertIn(b'id="live"', renderer.as_html(
                     page, Visit((), {}, "one", "csrf"), is_part=is_part))
 
+    def test_figures_that_no_broker_has_told(self) -> None:
+        """They are shown as unknown, and the reason is a sentence that names the server once."""
+        tables = {"groups": Table([], []), "queues": Table([], [])}
+        facts = {"topic": "t", "kind": "user", "brokers": ["a", "b", "c"], "queues": 0,
+                 "messages": 0, "in_per_s": 0.0, "stored_in_a_day": 0, "lag": 0}
+        text = self.html(Page("topic", "t", tables, facts=facts, unanswered=[
+            Unanswered("a (1.2.3.4:5)", "it refuses: 1.2.3.4:5 answered 16: no policy")]))
+        for title in ("Messages", "In", "Lag", "Queues"):
+            self.assertIn(f"<span>{title}</span><strong>\u2013</strong>", text)
+        self.assertIn("</code>: it refuses: the answer was 16: no policy.</li>", text)
+        self.assertIn("are removed from a, b and c.", text)
+        text = self.html(Page("topic", "t", tables, facts=facts))
+        self.assertIn("<span>Messages</span><strong>0</strong>", text)
+
+    def test_settings_are_no_part_of_a_refresh(self) -> None:
+        """They would close while they are read; and one message is not called several."""
+        tables = {name: Table([], [])
+                  for name in ("queues", "clients", "subscriptions", "settings")}
+        page = Page("group", "g", tables, facts={
+            "group": "g", "topics": [], "lag": 1, "in_flight": 0, "clients": 0, "mode": ""})
+        renderer = Renderer("", ("one",), static_files(), readonly=False)
+        whole, part = (renderer.as_html(page, Visit((), {}, "one", "csrf"), is_part=is_part)
+                       for is_part in (False, True))
+        self.assertEqual([b'class="settings"' in each for each in (whole, part)], [True, False])
+        self.assertIn(b"<small>message waits</small>", part)
+
+    def test_no_broker_is_no_missing_page(self) -> None:
+        """The error of a cluster without brokers has its own heading."""
+        for reason, heading in (("the name server knows no broker", "No broker is registered"),
+                                ("no topic t", "Not found")):
+            text = self.html(Page("error", "404", facts={"text": reason}))
+            self.assertIn(f"<h1>{heading}</h1>", text)
+
     def test_an_unpaired_surrogate(self) -> None:
         """Such a character in a name does not prevent the page."""
         self.assertIn("a?b", self.html(Page("error", "x", facts={"text": "a\ud800b"})))
