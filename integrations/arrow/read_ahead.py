@@ -28,21 +28,21 @@ def read_ahead(batches: Generator[T, None, None]) -> Iterator[T]:
     #: True asks for a step, and False ends the thread.
     asked: SimpleQueue[bool] = SimpleQueue()
     #: A batch, the error, or None at the end.
-    found: SimpleQueue[T | Exception | None] = SimpleQueue()
+    outcomes: SimpleQueue[T | Exception | None] = SimpleQueue()
 
     def run() -> None:
         while asked.get():
             try:
-                found.put(next(batches, None))
+                outcomes.put(next(batches, None))
             except Exception as error:
-                found.put(error)
+                outcomes.put(error)
         batches.close()
 
     # A program that ends does not wait for a read of a broker that hangs.
     threading.Thread(target=run, name="twistmq-arrow", daemon=True).start()
     try:
         asked.put(True)
-        while (batch := found.get()) is not None:
+        while (batch := outcomes.get()) is not None:
             if isinstance(batch, Exception):
                 raise batch
             asked.put(True)
