@@ -55,11 +55,8 @@ class Locks:
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Request locks; :returns: the queues whose lock this member holds now."""
-        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
-            by_broker[self._client.routes.broker_of(queue)].append(queue)
         tasks = [self._client.tasks.spawn(self._lock_at(name, each), "lock")
-                 for name, each in by_broker.items()]
+                 for name, each in self._by_broker(queues).items()]
         outcomes = await self._client.tasks.all_of(tasks)
         return {queue for outcome in outcomes if not isinstance(outcome, BaseException)
                 for queue in outcome}
@@ -68,12 +65,8 @@ class Locks:
         body = LockBatchRequestBody(consumer_group=self._group, client_id=self._client.client_id,
                                     mq_set=tuple(queues)).encode_standard()
         try:
-            address = self._client.routes.master(broker_name)
-            reply = await self._client.engine.invoke(
-                address, RequestCode.LOCK_BATCH_MQ, None, body, timeout_ms=_TIMEOUT_MS)
-            if reply.code != ResponseCode.SUCCESS:
-                raise refusal(reply.code, reply.remark, address)
-            return set(LockBatchResponseBody.decode_reply(reply.body).lock_ok_mq_set)
+            reply = await self._ask(broker_name, RequestCode.LOCK_BATCH_MQ, body)
+            return set(LockBatchResponseBody.decode_reply(reply).lock_ok_mq_set)
         except BrokerError as error:
             log.warning("no locks from broker %s: %s", broker_name, error)
             return set()
@@ -101,22 +94,33 @@ class Locks:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back; the wait for the brokers takes at most a second."""
-        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
-            by_broker[self._client.routes.broker_of(queue)].append(queue)
         await self._client.tasks.all_of(
             [self._client.tasks.spawn(self._unlock_at(name, each), "unlock")
-             for name, each in by_broker.items()])
+             for name, each in self._by_broker(queues).items()])
 
     async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
         body = UnlockBatchRequestBody(
             consumer_group=self._group, client_id=self._client.client_id,
             mq_set=tuple(queues)).encode_standard()
         try:
-            address = self._client.routes.master(broker_name)
-            reply = await self._client.engine.invoke(
-                address, RequestCode.UNLOCK_BATCH_MQ, None, body, timeout_ms=_TIMEOUT_MS)
-            if reply.code != ResponseCode.SUCCESS:
-                raise refusal(reply.code, reply.remark, address)
+            await self._ask(broker_name, RequestCode.UNLOCK_BATCH_MQ, body)
         except BrokerError as error:
             log.warning("the locks of broker %s were not given back: %s", broker_name, error)
+
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        """Group queues by the names of their brokers."""
+        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[self._client.routes.broker_of(queue)].append(queue)
+        return by_broker
+
+    async def _ask(self, broker_name: str, code: RequestCode, body: bytes) -> bytes:
+        """Send a request to the master of a broker, and return the body of its reply.
+
+        :raises BrokerError: when there is no reply, or the broker refuses the request.
+        """
+        address = self._client.routes.master(broker_name)
+        reply = await self._client.engine.invoke(address, code, None, body, timeout_ms=_TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:
+            raise refusal(reply.code, reply.remark, address)
+        return reply.body
