@@ -130,7 +130,7 @@ def topics_page(session: PageSession, query: Query) -> Page:
 def _row(
     topic: str, configs: Mapping[str, TopicConfig], group_count: int, lag: int
 ) -> tuple[Cell, ...]:
-    """Return the row of a topic; its type and permission are those of the first broker."""
+    """Return the row of a topic, with the type and the permission that the first broker reports."""
     first = next(iter(configs.values()))
     return (topic, _type(first), sum(each.read_queue_nums for each in configs.values()),
             _permission(first.perm), group_count, lag, sorted(configs))

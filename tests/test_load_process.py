@@ -34,7 +34,7 @@ class LoadProcessTests(SynchronousTestCase):
         return LoadProcess([sys.executable, "-c", program], Path(folder.name))
 
     def test_a_round_gives_its_figures_for_a_message(self) -> None:
-        """The rate is that of the round's seconds, and CPU is given in us a message."""
+        """A round reports messages a second, and its CPU in microseconds a message."""
         with self.load() as load:
             self.assertEqual(load.round(2),
                              {"rate": 500, "cpu": 4000, "failed": 0.001, "p50": 0})

@@ -219,7 +219,7 @@ class OtherTests(SynchronousTestCase):
         self.assertEqual(election_faults("step", 2), ["step: 2 elections"])
 
     def test_a_queue_that_loses_or_changes_a_message_is_a_fault(self) -> None:
-        """More messages are none."""
+        """Messages that are added to a queue are not a fault."""
         before = {(0, 0): b"a", (0, 1): b"b"}
         self.assertEqual(lost_entries(before, {**before, (0, 2): b"c"}), [])
         self.assertEqual(len(lost_entries(before, {(0, 0): b"a"})), 1)

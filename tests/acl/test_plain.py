@@ -1,4 +1,4 @@
-"""The tests show when the plugin is active, which files it reads, and what it refuses and hides."""
+"""The plugin ``acl``: its activation, the files it reads, and the requests that it refuses."""
 
 from __future__ import annotations
 

@@ -634,15 +634,15 @@ ROWS = (
     ("lag p50, ms", "lag p50", ".1f", ""),
     ("lag p99, ms", "lag p99", ".1f", "<= 20 ms"),
     ("catch-up, MiB/s", "catch-up", ",.0f", ">= 0.8x"),
-    ("the slowest time, MiB/s", "catch-up slowest", ",.0f", ""),
-    ("the fastest time, MiB/s", "catch-up fastest", ",.0f", ""),
-    ("master's rate meanwhile / before", "meanwhile", ".2f", ">= 0.80 of ours"),
-    ("before / meanwhile, by the master's CPU", "meanwhile kept", ".2f", ">= 0.80 of ours"),
+    ("slowest of five copies, MiB/s", "catch-up slowest", ",.0f", ""),
+    ("fastest of five copies, MiB/s", "catch-up fastest", ",.0f", ""),
+    ("master's rate during the copy / before", "meanwhile", ".2f", ">= 0.80 of ours"),
+    ("master's CPU a message before / during the copy", "meanwhile kept", ".2f", ">= 0.80 of ours"),
     ("CPU of the master per message of 4 KiB before, us", "before cpu", ".2f", ""),
-    ("CPU of the master per message of 4 KiB meanwhile, copies included, us", "meanwhile cpu",
+    ("CPU of the master per message of 4 KiB during and with the copy, us", "meanwhile cpu",
      ".2f", ""),
-    ("answers of the slave meanwhile, p50, ms", "answers p50", ".1f", ""),
-    ("answers of the slave meanwhile, p99, ms", "answers p99", ".1f", "<= 50 of ours"),
+    ("response time of the slave during the copy, p50, ms", "answers p50", ".1f", ""),
+    ("response time of the slave during the copy, p99, ms", "answers p99", ".1f", "<= 50 of ours"),
 )
 
 

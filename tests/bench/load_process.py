@@ -23,7 +23,7 @@ from tests.bench.warm_up import ROUND_SECONDS, warm_up
 __all__ = ["LoadProcess", "Values", "medians_in_turn"]
 
 Values = dict[str, float]
-#: A round that takes so long beyond its length has failed.
+#: A round has failed when it takes this many seconds longer than it should.
 SECONDS_MAX = 300.0
 
 
@@ -89,7 +89,7 @@ def medians_in_turn(
     cold: Sequence[str] = (), warmed_by: Callable[[Values], Values] = lambda values: {
         "us": values["cpu"]},
 ) -> dict[str, Values]:
-    """Warm up processes, then run them in turn, each round another one first.
+    """Warm up processes, and run them in turn; each round begins with another process.
 
     :param rounds: so many of each count.
     :param seconds: the length of a round that counts.

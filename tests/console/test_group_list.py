@@ -96,7 +96,7 @@ class TimeTests(SynchronousTestCase):
             self.assertEqual(each.asked, [(False, None), (True, {"slow", "late"})])
 
     def test_brokers_of_apache_report_them_at_once(self) -> None:
-        """Such a broker is asked once; another one is asked for times as well."""
+        """A broker that reports the times at once is asked once, and any other one twice."""
         apache, other = ScriptedBroker("first", is_apache=True), ScriptedBroker("second")
         page = self.page(apache, other, q="late")
         self.assertEqual(self.times(page), {"late": FIRST_MS + 1_003})

@@ -102,7 +102,7 @@ class HtmlTests(SynchronousTestCase):
                     page, Visit((), {}, "one", "csrf"), is_part=is_part))
 
     def test_figures_that_no_broker_has_told(self) -> None:
-        """They are shown as unknown, and the reason is a sentence that names the server once."""
+        """Such figures are shown as unknown, and the reason names the server once."""
         tables = {"groups": Table([], []), "queues": Table([], [])}
         facts = {"topic": "t", "kind": "user", "brokers": ["a", "b", "c"], "queues": 0,
                  "messages": 0, "in_per_s": 0.0, "stored_in_a_day": 0, "lag": 0}
@@ -116,7 +116,7 @@ class HtmlTests(SynchronousTestCase):
         self.assertIn("<span>Messages</span><strong>0</strong>", text)
 
     def test_settings_are_no_part_of_a_refresh(self) -> None:
-        """They would close while they are read; and one message is not called several."""
+        """An open "Settings" stays open at a refresh, and a single message has the singular."""
         tables = {name: Table([], [])
                   for name in ("queues", "clients", "subscriptions", "settings")}
         page = Page("group", "g", tables, facts={

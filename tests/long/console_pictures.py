@@ -2,10 +2,11 @@
 
     python -m tests.long.console_pictures FOLDER [--only WORD ...]
 
-The cluster is that of ``tests/long/console_sights.py``. Chromium, chromedriver and the extra
-``browser`` are needed. Each picture is a file NAME-WIDTH-THEME.png and has the whole page. With
---only, only pages are loaded whose name has one of the words. Prints each page that is wider than
-its screen, and each report of the browser; ends with status 1 if there is one.
+The pictures show the cluster that ``tests/long/console_sights.py`` starts. The program needs
+Chromium, chromedriver and the extra ``browser``. Each picture is a file NAME-WIDTH-THEME.png and
+shows a whole page. With --only, the program loads only the pages whose names contain one of the
+words. It prints each page that is wider than its screen, and each error that the browser reports,
+and ends with status 1 if there is one.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python reactor_turns.py FILE MS WORDS...
 
-A turn is the time between two waits of the reactor for events: as long as it lasts, nobody is
-served. Each turn longer than MS adds a line to FILE: when it ended (Unix s), its length and the
-processor time of the reactor's thread in it (ms), and how often the thread waited in it for
-something, such as a disk, and lost its core to another thread. This module imports nothing of the
-tests, so it runs with the Python of any installation.
+A turn is the time between two waits of the reactor for events. The reactor serves no client until
+the turn ends. Each turn that is longer than MS adds a line to FILE with five values: the time at
+which the turn ended (Unix s), its length and the processor time of the reactor's thread (ms), how
+often the thread waited, for example for a disk, and how often it lost its core to another thread.
+This module imports nothing from the tests, so it runs with the Python of any installation.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class HandlerCalls(Generic[T]):
         self._undecodable = undecodable
         self._post = post
         self.acknowledges = acknowledges
-        #: Whether handlers are no longer called, except for messages before begun ones.
+        #: Whether the consumer stops. Handlers then get only messages that precede a message that a
+        #: handler has already received.
         self.is_stopped = False
         self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
         #: The messages that iterations took and that have no result yet, by ``id``. Only the engine

@@ -145,7 +145,7 @@ class SizeTests(ReadCase):
     """The sizes of record batches."""
 
     def test_batches_have_the_size_of_arrow(self) -> None:
-        """They are smaller than those of Spark, so that DuckDB has memory beside them."""
+        """The batches are smaller than the batches of Spark, which leaves memory for DuckDB."""
         self.box.fill("orders", [300])
         self.assertLess(reads._BATCH_BYTES, queue_reader.BATCH_BYTES)
         whole = list(read_messages(self.name_servers, "orders", **SOON))

@@ -79,7 +79,7 @@ class ZeroTests(SynchronousTestCase):
         return [value for value in self.VALUES if condition({"a": value}) is True]
 
     def test_every_way_to_write_it(self) -> None:
-        """A zero has digits before or behind the point, a sign, and an exponent of any size."""
+        """A zero may have digits on each side of the point, a sign, and an exponent of any size."""
         zeros = ["0.0", "-0.0", "0", "0e9"]
         for number in ("0.0", ".0", "0.", "00.000", "0e0", "0E-5", "0e+999999", ".0e0", "0.e0"):
             for sign in ("", "-", "+", "- -"):

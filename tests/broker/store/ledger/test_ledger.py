@@ -249,7 +249,7 @@ class RepeatedOffsetTests(LedgerCase):
         self.leader = leader
 
     def send(self, leader: LedgerBox) -> None:
-        """Let the follower have and agree on what the leader has."""
+        """Copy the leader's entries to the follower, and commit them there."""
         self.copy_to(self.follower, self.entries(leader, self.follower.ledger.end_index + 1))
         self.follower.commit()
 
