@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import maybeDeferred
@@ -18,7 +19,10 @@ from twistmq.protocol.log_rate import Outage
 __all__ = ["PeriodicService"]
 
 #: The period of a task whose period cannot be computed, ms.
-_PERIOD_UNKNOWN_MS = 60_000
+_PERIOD_UNKNOWN_MS: Final = 60_000
+#: Delays that are not shorter than this end at a multiple of it, seconds. The tasks of a process
+#: then run together, so that an idle process is woken up some twenty times a second.
+_GRAIN_S: Final = 0.05
 
 
 class PeriodicService(Service):
@@ -51,15 +55,31 @@ class PeriodicService(Service):
             call.cancel()
 
     def _schedule(self, task: PeriodicTask, delay_ms: int) -> None:
-        self._calls[task] = self._reactor.callLater(delay_ms / 1000, self._run, task)
+        delay_s = delay_ms / 1000
+        if delay_s >= _GRAIN_S:
+            # A little more than nothing, because a product of binary fractions is not exact.
+            delay_s = max(delay_s - (self._reactor.seconds() + delay_s) % _GRAIN_S, 0.001)
+        self._calls[task] = self._reactor.callLater(delay_s, self._run, task)
 
     def _run(self, task: PeriodicTask) -> None:
         del self._calls[task]
         begin = self._monotonic()
-        waiting = maybeDeferred(task.run, self._now_ms())
+        waiting: object = None
+        try:
+            waiting = task.run(self._now_ms())
+        except Exception:
+            self._failed(Failure(), task)
+        else:
+            # Most tasks return nothing, and a Deferred costs more than what they do.
+            if waiting is None:
+                self._done(None, task)
         self._stalls.observe(task.name, self._monotonic() - begin)
-        waiting.addCallbacks(self._done, self._failed, (task,), {}, (task,))
-        waiting.addBoth(lambda _: self._again(task))
+        if waiting is None:
+            self._again(None, task)
+            return
+        ended = maybeDeferred(lambda: waiting)
+        ended.addCallbacks(self._done, self._failed, (task,), {}, (task,))
+        ended.addBoth(self._again, task)
 
     def _done(self, _: object, task: PeriodicTask) -> None:
         if self._outages:
@@ -73,7 +93,7 @@ class PeriodicService(Service):
             self.log.error("periodic task {task} failed: {error}", error=str(failure.value),
                            task=task.name)
 
-    def _again(self, task: PeriodicTask) -> None:
+    def _again(self, _: object, task: PeriodicTask) -> None:
         if self.running:
             self._schedule(task, self._period_ms(task))
 

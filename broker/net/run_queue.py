@@ -49,6 +49,9 @@ _TOGETHER_SECONDS: Final = 0.020
 _TICK_SECONDS: Final = 0.010
 #: Requests that are read later than this (and one tick) after the start of a round wait, seconds.
 _ROUND_SECONDS: Final = 0.020
+#: The interval of the ticks after a second without input, seconds. An idle broker would otherwise
+#: spend most of its processor time on them.
+_IDLE_TICK_SECONDS: Final = 1.0
 
 
 class WaitingFrames:
@@ -140,6 +143,10 @@ class RunQueue:
         self._step_call: IDelayedCall | None = None
         self._tick_call: IDelayedCall | None = None
         self._late_at = 0.0
+        #: The time until which the ticks are frequent, seconds, and whether a read extends it.
+        self._idle_at = 0.0
+        self._has_read = False
+        self._is_idle = False
         self._batch = SliceBatch()
         #: The number of waiting requests, and their bytes, over all connections.
         self.request_count = 0
@@ -166,7 +173,9 @@ class RunQueue:
         """Begin to measure the reactor's rounds, if there is flow control that uses the result."""
         if flow_control is not None and self._tick_call is None:
             self.flow_control = IsolatedFlowControl(flow_control)
-            self._late_at = self._monotonic() + _TICK_SECONDS + _ROUND_SECONDS
+            now = self._monotonic()
+            self._late_at = now + _TICK_SECONDS + _ROUND_SECONDS
+            self._idle_at = now + _IDLE_TICK_SECONDS
             self._tick_call = self._reactor.callLater(_TICK_SECONDS, self._tick)
 
     def stop(self) -> None:
@@ -185,7 +194,17 @@ class RunQueue:
         :param begin: the time when the read began, seconds.
         :param read_bytes: the length of the read.
         """
+        self._has_read = True
+        if self._is_idle:
+            self._end_idleness(begin)
         return bool(self._connections) or read_bytes >= READ_SIZE or begin > self._late_at
+
+    def _end_idleness(self, now: float) -> None:
+        """Tick often again; the read at this time counts as the start of the round."""
+        self._is_idle = False
+        self._late_at = now + _TICK_SECONDS + _ROUND_SECONDS
+        if self._tick_call is not None:
+            self._tick_call.reset(_TICK_SECONDS)
 
     def add(self, connection: Connection, waiting: WaitingFrames) -> None:
         """Queue a connection after the connections that wait already."""
@@ -223,8 +242,14 @@ class RunQueue:
             self.flow_control.begin_round(self)
 
     def _tick(self) -> None:
-        self._tick_call = self._reactor.callLater(_TICK_SECONDS, self._tick)
-        self._begin_round(self._monotonic())
+        now = self._monotonic()
+        if self._has_read:
+            self._has_read = False
+            self._idle_at = now + _IDLE_TICK_SECONDS
+        self._is_idle = now >= self._idle_at
+        self._tick_call = self._reactor.callLater(
+            _IDLE_TICK_SECONDS if self._is_idle else _TICK_SECONDS, self._tick)
+        self._begin_round(now)
 
     def _step(self) -> None:
         """Serve connections in order until the time of one slice is over."""

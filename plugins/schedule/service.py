@@ -149,6 +149,8 @@ class ScheduleService:
 
     def _deliver_level(self, level: int, now_ms: int) -> None:
         offset = self._corrected_offset(level)
+        if offset == self._broker.store.queues.max_offset(SCHEDULE_TOPIC, level - 1):
+            return
         due, next_offset = self._due(level, offset, now_ms)
         if next_offset == offset:
             return

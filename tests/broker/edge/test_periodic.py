@@ -54,6 +54,18 @@ class PeriodicTests(SynchronousTestCase):
         self.run_until(3000)
         self.assertEqual(self.runs, [1000, 1300, 2100])
 
+    def test_tasks_run_together(self) -> None:
+        """Tasks of several services run at the same times, and a short period is kept."""
+        self.clock.advance(0.013)
+        times: list[int] = []
+        for first_ms, period_ms in ((50, 50), (97, 50), (120, 100), (7, 10_000)):
+            self.start(lambda _: times.append(self.now_ms()), first_ms, period_ms)
+        for _ in range(290):
+            self.clock.advance(0.001)
+        self.assertEqual(times[0], 20)
+        self.assertEqual({time % 50 for time in times[1:]}, {0})
+        self.assertEqual(times.count(200), 3)
+
     def test_store_that_cannot_be_read(self) -> None:
         """One line without a traceback is logged, until a run succeeds."""
         events: list[LogEvent] = []

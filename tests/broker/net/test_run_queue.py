@@ -163,6 +163,33 @@ class TurnsTests(SynchronousTestCase):
         self.run_queue.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_ticks_are_rare_without_input(self) -> None:
+        """After a second without a read the ticks are rare, and the next read is not late."""
+        watching = Watching()
+        self.run_queue.start(watching)  # type: ignore[arg-type]
+        for _ in range(300):
+            self.advance(0.01)
+        self.assertLess(watching.rounds, 110)
+        self.seconds[0] += 0.5
+        begin, rounds = self.seconds[0], watching.rounds
+        self.assertFalse(self.run_queue.is_behind(begin, 1))
+        self.assertFalse(self.run_queue.is_behind(begin + 0.025, 1))
+        self.assertTrue(self.run_queue.is_behind(begin + 0.031, 1))
+        for _ in range(50):
+            self.advance(0.01)
+        self.assertEqual(watching.rounds, rounds + 50)
+        self.run_queue.is_behind(self.seconds[0], 1)
+        for _ in range(95):
+            self.advance(0.01)
+        self.assertEqual(watching.rounds, rounds + 145)
+        self.run_queue.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def advance(self, seconds: float) -> None:
+        """Advance both clocks."""
+        self.seconds[0] += seconds
+        self.clock.advance(seconds)
+
     def test_nobody_watches(self) -> None:
         """Without flow control no rounds are begun."""
         self.run_queue.start(None)
