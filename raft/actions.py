@@ -1,7 +1,8 @@
 """The actions of a member. Its driver carries out the actions of one turn in order."""
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.messages import Request, Response, ResponseCode
@@ -20,8 +21,7 @@ class Role(enum.Enum):
     LEADER = "leader"
 
 
-@dataclass(frozen=True, slots=True)
-class SaveHardState:
+class SaveHardState(Struct, frozen=True, gc=False):
     """Make this state durable, then pass ``HardStateSaved`` with the number.
 
     The member holds back the messages that depend on the state until that event. Numbers rise by
@@ -32,15 +32,13 @@ class SaveHardState:
     state: HardState
 
 
-@dataclass(frozen=True, slots=True)
-class FlushLog:
+class FlushLog(Struct, frozen=True, gc=False):
     """Sync the log as it is now, then pass ``Flushed`` with the number. Numbers rise by one."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True, gc=False):
     """Send a request to a peer, and pass its response by ``Answered`` with the number ``call``.
 
     Numbers are unique in one life of a member. An answer to a call of an earlier life must not be
@@ -54,16 +52,14 @@ class Ask:
     bulk: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, gc=False):
     """Send the response to the ``Asked`` with that number."""
 
     question: int
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChanged:
+class RoleChanged(Struct, frozen=True, gc=False):
     """The role, the term or the leader has changed. ``leader`` is empty while it is not known.
 
     A driver whose member was the leader now answers all waiting clients, because it is not known
@@ -75,8 +71,7 @@ class RoleChanged:
     leader: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeadEstablished:
+class LeadEstablished(Struct, frozen=True, gc=False):
     """The barrier of this leader is committed, at this index: its log has all committed entries.
 
     From now on, and until the next ``RoleChanged``, the driver may accept work for the group.
@@ -86,15 +81,13 @@ class LeadEstablished:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True, gc=False):
     """All entries up to this index are committed and never change. The index only rises."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(Struct, frozen=True, gc=False):
     """The bodies of the ``Propose`` with that tag have become these entries of the log.
 
     They are committed when ``Committed`` reaches ``last`` while this member still leads ``term``.
@@ -106,24 +99,21 @@ class Proposed:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True, gc=False):
     """The ``Propose`` with that tag was refused, and nothing was appended."""
 
     tag: int
     code: ResponseCode
 
 
-@dataclass(frozen=True, slots=True)
-class TransferEnded:
+class TransferEnded(Struct, frozen=True, gc=False):
     """The ``Transfer`` with that tag has ended: with SUCCESS, or with the code of the failure."""
 
     tag: int
     code: ResponseCode
 
 
-@dataclass(frozen=True, slots=True)
-class Complained:
+class Complained(Struct, frozen=True, gc=False):
     """A line for the log that an operator should read. ``peer`` may be empty."""
 
     peer: str

@@ -1,6 +1,5 @@
 """The requests of this member that are not answered yet."""
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 __all__ = ["Call", "Calls"]
@@ -8,14 +7,17 @@ __all__ = ["Call", "Calls"]
 Purpose = TypeVar("Purpose")
 
 
-@dataclass(frozen=True, slots=True)
 class Call(Generic[Purpose]):
     """A request in flight. ``purpose`` is a value that its sender keeps with the call."""
 
-    peer: str
-    sent_ms: int
-    deadline_ms: int
-    purpose: Purpose
+    __slots__ = ("deadline_ms", "peer", "purpose", "sent_ms")
+
+    def __init__(self, peer: str, sent_ms: int, deadline_ms: int, purpose: Purpose) -> None:
+        """``deadline_ms`` is the time at which the call is given up."""
+        self.peer = peer
+        self.sent_ms = sent_ms
+        self.deadline_ms = deadline_ms
+        self.purpose = purpose
 
 
 class Calls(Generic[Purpose]):

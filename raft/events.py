@@ -1,6 +1,6 @@
 """The events of a member. Each is passed to ``Member.handle_event`` with the time and a draw."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from twistmq.raft.messages import Request, Response
 
@@ -10,18 +10,15 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True, gc=False):
     """The first event of a member. Others are not passed before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True, gc=False):
     """The time ``Member.next_tick`` has come. More ticks than necessary do no harm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True, gc=False):
     """A request of a peer. The driver chooses ``question``, which is unique in a member's life.
 
     Exactly one ``Answer`` with that number follows, at once or later.
@@ -31,16 +28,14 @@ class Asked:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True, gc=False):
     """The response to the ``Ask`` with that number."""
 
     call: int
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailed:
+class CallFailed(Struct, frozen=True, gc=False):
     """The ``Ask`` with that number gets no response: the connection is lost, or cannot be made.
 
     The member itself keeps the time limits, and it ignores an answer that comes too late.
@@ -49,22 +44,19 @@ class CallFailed:
     call: int
 
 
-@dataclass(frozen=True, slots=True)
-class HardStateSaved:
+class HardStateSaved(Struct, frozen=True, gc=False):
     """The state of the ``SaveHardState`` with that number and all earlier ones are durable."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(Struct, frozen=True, gc=False):
     """The sync of the ``FlushLog`` with that number and all earlier syncs have succeeded."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+class Propose(Struct, frozen=True, gc=False):
     """Append these bodies to the log if this member leads. ``tag`` is chosen by the driver.
 
     The next action with that tag is ``Proposed`` or ``Refused``, in the same turn.
@@ -74,8 +66,7 @@ class Propose:
     bodies: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True, gc=False):
     """The driver has appended entries of ``Member.term`` to the log itself.
 
     It may do so only while ``Member.is_appendable`` is True, and passes the event in that turn.
@@ -83,30 +74,26 @@ class Appended:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True, gc=False):
     """An operator wants ``transferee`` to lead. ``TransferEnded`` carries the result."""
 
     tag: int
     transferee: str
 
 
-@dataclass(frozen=True, slots=True)
-class PeerRefused:
+class PeerRefused(Struct, frozen=True, gc=False):
     """A peer's host has reset the connection or refuses one: the process of the peer is gone."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class StorageFailed:
+class StorageFailed(Struct, frozen=True, gc=False):
     """A write or a sync of the log or of the hard state has failed, or takes too long."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StorageRepaired:
+class StorageRepaired(Struct, frozen=True, gc=False):
     """The storage can be used again after ``StorageFailed``."""
 
 

@@ -6,7 +6,6 @@ current term and since the follower started. The follower acknowledges and commi
 its log. It never drops a committed entry, even if a leader requests this.
 """
 
-import itertools
 from dataclasses import dataclass
 
 from twistmq.raft.actions import Role
@@ -124,12 +123,13 @@ class Follower:
     def note_durable(self) -> None:
         """Acknowledge durable entries, and commit those that the leader has committed."""
         durable_index = self._state.durability.durable_index
-        ready = [waiting for waiting in self._unsynced if waiting.index <= durable_index]
-        if ready:
-            self._unsynced = [waiting for waiting in self._unsynced
-                              if waiting.index > durable_index]
-        for waiting in ready:
-            self._answer(waiting.question, waiting.request, ResponseCode.SUCCESS)
+        if self._unsynced:
+            unsynced, self._unsynced = self._unsynced, []
+            for waiting in unsynced:
+                if waiting.index <= durable_index:
+                    self._answer(waiting.question, waiting.request, ResponseCode.SUCCESS)
+                else:
+                    self._unsynced.append(waiting)
         self._state.advance_committed(
             min(self._leader_committed, self._verified_index, durable_index))
         if self._join_index is not None and self._join_index <= durable_index:
@@ -155,16 +155,7 @@ class Follower:
         return ResponseCode.SUCCESS
 
     def _find_push_refusal(self, request: PushRequest) -> ResponseCode:
-        entries = request.entries
-        first = entries[0].index if entries else -1
-        is_well_formed = (
-            bool(entries) == (request.type is not PushType.COMMIT)
-            and (len(entries) <= 1 or request.type is PushType.APPEND)
-            and all(entry.index == first + offset for offset, entry in enumerate(entries))
-            and all(entry.index >= 0 and 0 <= entry.term <= request.term for entry in entries)
-            and all(earlier.term <= later.term
-                    for earlier, later in itertools.pairwise(entries)))
-        if not is_well_formed:
+        if not _is_well_formed(request):
             return ResponseCode.UNEXPECTED_ARGUMENT
         if self._state.storage_failure:
             return ResponseCode.DISK_ERROR
@@ -330,3 +321,18 @@ class Follower:
         self._state.answer_question(question, PushResponse(
             code, request.term, self._state.leader, entries[0].index if entries else -1,
             len(entries), log.begin_index, log.end_index))
+
+
+def _is_well_formed(request: PushRequest) -> bool:
+    """Return whether the entries of a push suit its type, and follow each other."""
+    entries = request.entries
+    if request.type is PushType.COMMIT or not entries:
+        return request.type is PushType.COMMIT and not entries
+    if len(entries) > 1 and request.type is not PushType.APPEND:
+        return False
+    index, term = max(entries[0].index, 0), 0
+    for entry in entries:
+        if entry.index != index or entry.term < term:
+            return False
+        index, term = index + 1, entry.term
+    return term <= request.term

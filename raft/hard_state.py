@@ -1,12 +1,11 @@
 """The state that a member keeps across restarts: its term, its vote, whether it has joined."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = ["HardState"]
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+class HardState(Struct, frozen=True, gc=False):
     """The state that must be durable before the member sends a message that depends on it.
 
     ``voted_for`` is the id of the member that got the vote of ``term``, or the empty string.

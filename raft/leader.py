@@ -99,7 +99,8 @@ class Leader:
         """Commit the entries that this leader and a majority have, if the barrier is among them."""
         state = self._state
         own_index = state.durability.durable_index
-        matches = [own_index, *(pusher.match_index for pusher in self._pushers.values())]
+        matches = [pusher.match_index for pusher in self._pushers.values()]
+        matches.append(own_index)
         # The leader itself could lose entries after its last durable one in a crash.
         index = min(own_index, find_quorum_index(matches, state.settings.quorum))
         if index < self._barrier_index:

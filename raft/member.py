@@ -188,6 +188,8 @@ class Member:
                 self._answer_request(question, request)
             case Answered(call, response):
                 self._note_answer(call, response)
+            case Tick():
+                pass
             case CallFailed(call):
                 self._note_answer(call, None)
             case HardStateSaved(number):
@@ -216,8 +218,6 @@ class Member:
                 state.durability.log_appended()
             case Started():
                 self._start()
-            case Tick():
-                pass
 
     def _start(self) -> None:
         if self._has_lost_entries:
@@ -237,8 +237,11 @@ class Member:
     def _note_answer(self, call: int, response: Response | None) -> None:
         if response is not None and self._is_far(response.term):
             response = None
-        parts = (self._leader, self._election, self._admission, self._transfer)
-        any(part.note_answer(call, response) for part in parts if part is not None)
+        if self._leader is not None and self._leader.note_answer(call, response):
+            return
+        for part in (self._election, self._admission, self._transfer):
+            if part.note_answer(call, response):
+                return
 
     def _advance(self) -> None:
         """Let each part do its pending work, until no part changes the role."""

@@ -91,12 +91,12 @@ class MemberState:
     def ask_peer(self, peer: str, request: Request, *, bulk: bool = False) -> int:
         """Send a request and return the number of the call."""
         self._calls += 1
-        self.outbox.add(Ask(self._calls, peer, request, bulk))
+        self.outbox.add_message(Ask(self._calls, peer, request, bulk))
         return self._calls
 
     def answer_question(self, question: int, response: Response) -> None:
         """Send the response to a request of a peer."""
-        self.outbox.add(Answer(question, response))
+        self.outbox.add_message(Answer(question, response))
 
     def add_complaint(self, peer: str, text: str) -> None:
         """Report a problem to the operator."""

@@ -8,7 +8,8 @@ the request by the number of the call (see ``actions.Ask``).
 """
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 __all__ = [
     "Entry", "HeartbeatRequest", "HeartbeatResponse", "PushRequest", "PushResponse", "PushType",
@@ -80,8 +81,7 @@ class PushType(enum.Enum):
     TRUNCATE = "TRUNCATE"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, gc=False):
     """One entry of a log.
 
     ``index`` counts from 0 without gaps. ``term`` is the term of the leader that made the entry.
@@ -95,8 +95,7 @@ class Entry:
     position: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, gc=False):
     """The fields of every request.
 
     ``sender`` and ``receiver`` are ids of members. ``term`` is the sender's term, and ``leader``
@@ -110,21 +109,18 @@ class Request:
     leader: str
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest(Request):
+class VoteRequest(Request, frozen=True, gc=False):
     """A candidate asks for a vote in ``term``. It sends the end of its log; -1: empty."""
 
     end_index: int = -1
     end_term: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest(Request):
+class HeartbeatRequest(Request, frozen=True, gc=False):
     """A leader announces that it leads ``term``."""
 
 
-@dataclass(frozen=True, slots=True)
-class PushRequest(Request):
+class PushRequest(Request, frozen=True, gc=False):
     """A leader changes or compares a follower's log, and sends its committed index.
 
     APPEND has one or more entries with consecutive indexes, COMPARE and TRUNCATE have exactly one.
@@ -136,8 +132,7 @@ class PushRequest(Request):
     entries: tuple[Entry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TransferRequest(Request):
+class TransferRequest(Request, frozen=True, gc=False):
     """Asks a leader to give the lead to a member, or asks that member to take it.
 
     ``transferor`` is the current leader and ``transferee`` the next one. ``take_index`` is the end
@@ -149,8 +144,7 @@ class TransferRequest(Request):
     take_index: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True, gc=False):
     """The fields of every response. ``term`` is -1 where DLedger does not fill it."""
 
     code: ResponseCode = ResponseCode.SUCCESS
@@ -158,20 +152,17 @@ class Response:
     leader: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VoteResponse(Response):
+class VoteResponse(Response, frozen=True, gc=False):
     """The answer of a voter, with the voter's own term."""
 
     result: VoteResult = VoteResult.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse(Response):
+class HeartbeatResponse(Response, frozen=True, gc=False):
     """The answer to a heartbeat: SUCCESS, or the reason not to follow this leader."""
 
 
-@dataclass(frozen=True, slots=True)
-class PushResponse(Response):
+class PushResponse(Response, frozen=True, gc=False):
     """The answer to a push. ``term`` repeats the term of the request.
 
     ``index`` and ``count`` are the first index and the number of the entries of the request.
@@ -185,6 +176,5 @@ class PushResponse(Response):
     end_index: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class TransferResponse(Response):
+class TransferResponse(Response, frozen=True, gc=False):
     """The answer to a request for transfer: SUCCESS when the transferee leads."""

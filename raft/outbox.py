@@ -23,11 +23,15 @@ class Outbox:
         self._saved = 0
 
     def add(self, action: Action) -> None:
-        """Add an action, or hold a message back until it may be sent."""
-        if isinstance(action, Ask | Answer) and self._saved < self._requested:
-            self._held.append((self._requested, action))
+        """Add an action that is not a message."""
+        self._actions.append(action)
+
+    def add_message(self, message: Ask | Answer) -> None:
+        """Add a message, or hold it back until it may be sent."""
+        if self._saved < self._requested:
+            self._held.append((self._requested, message))
         else:
-            self._actions.append(action)
+            self._actions.append(message)
 
     def save_hard_state(self, state: HardState) -> int:
         """Request that a state is made durable, and return the number of the request."""

@@ -1,11 +1,12 @@
 """The settings of a member. The defaults are DLedger's; all durations are in milliseconds."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 __all__ = ["MemberSettings"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MemberSettings:
     """The identity of a member, its group, and its limits of time and size.
 
@@ -72,17 +73,17 @@ class MemberSettings:
         if len(set(self.members)) != len(self.members):
             raise ValueError(f"the group {self.members} has one member twice")
 
-    @property
+    @cached_property
     def peers(self) -> tuple[str, ...]:
         """The ids of the other members."""
         return tuple(member for member in self.members if member != self.member_id)
 
-    @property
+    @cached_property
     def quorum(self) -> int:
         """How many members are a majority."""
         return len(self.members) // 2 + 1
 
-    @property
+    @cached_property
     def lead_timeout_ms(self) -> int:
         """How long a leader and its followers wait for each other before they give up."""
         return self.heartbeat_interval_ms * self.heartbeat_misses

@@ -14,12 +14,14 @@ from tests.history.records import Entry, FinalLog, History, Outcome, Send
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
 from tests.long.dledger_consumers import Handling, consumption_faults, unhandled
+from tests.long.dledger_core import digest
 from tests.long.dledger_group import describe, final_log, judge, silences
 from tests.long.dledger_links import Cut, cut_faults, quiet_windows
 from tests.long.dledger_load import body_id, outcome_of
 from tests.long.dledger_relay import CALM, Relays, Weather
 from tests.long.dledger_turns import phase_faults, read_turns
 from tests.long.dledger_upgrade import election_faults, lost_entries
+from tests.raft.simulation.planted import PLANTED, planted
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.testing.ledger_store import LedgerBox
 from twistmq.broker.testing.store import message, small_settings
@@ -69,6 +71,18 @@ class JudgeTests(SynchronousTestCase):
     def test_silences(self) -> None:
         """The longest one comes first, and those at the begin and at the end count."""
         self.assertEqual(silences(history(3), 0, 100), [75, 10, 10, 5])
+
+
+class DigestTests(SynchronousTestCase):
+    """The comparison of the compiled core with the plain one."""
+
+    def test_other_steps_have_another_digest(self) -> None:
+        """The digest is always the same for the same core and seeds."""
+        digests = [digest(range(2), 0, 0), digest(range(2), 0, 0), digest(range(1, 3), 0, 0)]
+        with planted(PLANTED[0]):
+            digests.append(digest(range(2), 0, 0))
+        self.assertEqual(len(set(digests)), 3)
+        self.assertEqual(digests[0], digests[1])
 
 
 class LoadTests(SynchronousTestCase):

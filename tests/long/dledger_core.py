@@ -1,35 +1,47 @@
 """Run the simulation of a Raft group over many seeds, or look for the planted bugs.
 
     python -m tests.long.dledger_core [--seeds 20000] [--from 0] [--members 3|5] [--java 0|1|2]
-                                      [--processes 1]
+                                      [--processes 1] [--compiled]
     python -m tests.long.dledger_core --seed N [--members 3|5] [--java 0|1|2]
     python -m tests.long.dledger_core --planted [NAME]...
+    python -m tests.long.dledger_core --digest [--seeds 20000] [--from 0]
 
 See tests/raft/simulation/simulation.py. Every fifth seed has five members, unless ``--members``
 says otherwise; ``--java`` is the number of members of Apache's in groups of three (see
 java_machine.py there). A line is printed for each part of the seeds. A seed that finds something
 is printed with the invariant; the second form replays it with all its steps. The third form prints
-after how many seeds each planted bug was found. Ends with status 1 when a seed found something, or
-a planted bug was not found; after five seeds at once.
+after how many seeds each planted bug was found. The fourth form prints a digest of all the steps of
+the seeds. ``--compiled`` compiles the core and the simulation first, which takes a minute and more
+than doubles the speed; a few seeds have to take the same steps with and without it. Ends with
+status 1 when a seed found something, or a planted bug was not found; after five seeds at once. Ends
+with status 2 when the compilation fails, or changes the steps of a seed.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import time
+import hashlib
+import sys
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.long.seeds import broken_by, print_replay, run_seeds, seeds_parser
+from tests.long.compilation import CompilationFailed, compile_core, run_compiled
+from tests.long.seeds import broken_by, find_bugs, print_replay, run_seeds, seeds_parser
 from tests.raft.simulation.java_machine import MixedSimulation
-from tests.raft.simulation.planted import PLANTED, find_bug
+from tests.raft.simulation.planted import PLANTED
 from tests.raft.simulation.simulation import Simulation
 
-__all__ = ["main", "replay", "run", "run_seed"]
+__all__ = ["digest", "main", "replay", "run", "run_seed"]
 
 #: Seeds between two lines.
 PART = 5000
 #: One seed in so many has five members.
 FIVE = 5
+#: Seeds that take the same steps with and without compilation: three with five members.
+SAME = 15
 
 
 def members_of(seed: int, members: int) -> int:
@@ -77,20 +89,43 @@ def replay(seed: int, members: int, java: int) -> int:
     return print_replay(seed, simulation.world.steps, broken)
 
 
+def digest(seeds: Sequence[int], members: int, java: int) -> str:
+    """Run seeds; :returns: a digest of all their steps and results, in hexadecimal."""
+    total = hashlib.sha256()
+    for seed in seeds:
+        simulation = make_simulation(seed, members, java)
+        simulation.world.steps = []
+        broken = broken_by(simulation)
+        total.update("\n".join([*simulation.world.steps, f"seed {seed}: {broken}\n"]).encode())
+    return total.hexdigest()
+
+
+def run_in_compiled(args: argparse.Namespace) -> int:
+    """Compile the core, and let another process run the seeds; :returns: its status."""
+    members, java = args.members, args.java
+    group = ["--members", str(members), "--java", str(java)]
+    with TemporaryDirectory(prefix="twistmq-core-") as name:
+        folder = Path(name)
+        try:
+            compile_core(folder)
+        except CompilationFailed as failure:
+            print(f"the core cannot be compiled: {failure}", file=sys.stderr)
+            return 2
+        first = ["--from", str(args.first)]
+        compiled = run_compiled(folder, __spec__.name, [
+            "--digest", "--seeds", str(SAME), *first, *group], quiet=True)
+        if compiled.stdout.split() != [digest(range(args.first, args.first + SAME), members, java)]:
+            print(f"the compiled core takes other steps: {compiled.stdout}", file=sys.stderr)
+            return 2
+        print("the core is compiled, and takes the same steps", flush=True)
+        return run_compiled(folder, __spec__.name, [
+            "--seeds", str(args.seeds), "--processes", str(args.processes), *first, *group]
+        ).returncode
+
+
 def find_planted(names: list[str], first: int) -> int:
     """Look for the planted bugs and print a table; :returns: how many were not found."""
-    missing = 0
-    for bug in PLANTED:
-        if (names and bug.name not in names) or bug.noticed_by:
-            continue
-        begin = time.process_time()
-        found = find_bug(bug, first)
-        missing += found is None
-        seconds = time.process_time() - begin
-        what = (f"{found[0]} seeds, {seconds:.1f} s: {found[1][:80]}" if found
-                else f"not found in {bug.seeds_max} seeds, {seconds:.0f} s")
-        print(f"{bug.name:5} {bug.text}: {what}", flush=True)
-    return missing
+    return find_bugs(PLANTED, names, first)
 
 
 def main() -> int:
@@ -98,12 +133,19 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=0, choices=(0, 3, 5))
     parser.add_argument("--java", type=int, default=0, choices=(0, 1, 2))
     parser.add_argument("--planted", nargs="*")
+    parser.add_argument("--digest", action="store_true")
+    parser.add_argument("--compiled", action="store_true")
     args = parser.parse_args()
     if args.planted is not None:
         return int(find_planted(args.planted, args.first) > 0)
     if args.seed is not None:
         return replay(args.seed, args.members, args.java)
     seeds = range(args.first, args.first + args.seeds)
+    if args.digest:
+        print(digest(seeds, args.members, args.java))
+        return 0
+    if args.compiled:
+        return run_in_compiled(args)
     return int(run(seeds, args.members, args.java, args.processes) > 0)
 
 

@@ -2,21 +2,24 @@
 
     python -m tests.long.dledger_kernels [--seeds 200] [--from 0] [--processes 1]
     python -m tests.long.dledger_kernels --seed N
+    python -m tests.long.dledger_kernels --planted [NAME]... [--from 0]
 
 See tests/plugins/dledger/kernel_simulation.py. A line is printed for each part of the seeds. A seed
-that finds something is printed with the rule; the second form replays it with its faults. Ends with
-status 1 when a seed found something; after five seeds at once.
+that finds something is printed with the rule; the second form replays it with its faults. The third
+form prints after how many seeds each planted bug was found. Ends with status 1 when a seed found
+something, or a planted bug was not found; after five seeds at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 
-from tests.long.seeds import broken_by, print_replay, run_seeds, seeds_parser
+from tests.long.seeds import broken_by, find_bugs, print_replay, run_seeds, seeds_parser
 from tests.long.simulation import discard_logs
 from tests.plugins.dledger.kernel_simulation import KernelSimulation
+from tests.plugins.dledger.planted import KERNEL_PLANTED
 
-__all__ = ["main", "run_seed"]
+__all__ = ["find_planted", "main", "run_seed"]
 
 #: Seeds between two lines.
 PART = 50
@@ -41,8 +44,17 @@ def replay(seed: int) -> int:
     return print_replay(seed, simulation.steps, broken)
 
 
+def find_planted(names: list[str], first: int) -> int:
+    """Look for the planted bugs and print a table; :returns: how many were not found."""
+    return find_bugs(KERNEL_PLANTED, names, first)
+
+
 def main() -> int:
-    args = seeds_parser(__doc__, 200).parse_args()
+    parser = seeds_parser(__doc__, 200)
+    parser.add_argument("--planted", nargs="*")
+    args = parser.parse_args()
+    if args.planted is not None:
+        return int(find_planted(args.planted, args.first) > 0)
     if args.seed is not None:
         return replay(args.seed)
     seeds = range(args.first, args.first + args.seeds)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from tests.long.simulation import discard_logs
+from tests.raft.simulation.planted import PlantedBug, find_bug
 from tests.raft.simulation.world import InvariantBroken
 
-__all__ = ["Result", "Simulated", "broken_by", "print_replay", "run_seeds", "seeds_parser", "timed"]
+__all__ = ["Result", "Simulated", "broken_by", "find_bugs", "print_replay", "run_seeds",
+           "seeds_parser", "timed"]
 
 #: Failing seeds that are printed.
 FAILURES_MAX: Final = 5
-#: Seeds a process is given at a time.
-CHUNK: Final = 50
+#: Seeds that a process runs at a time, at most.
+CHUNK: Final = 20
+#: New objects between two searches for garbage: a seed leaves a part of them behind, at its end.
+GARBAGE: Final = 200_000
 
-#: The text of what a seed found or None, what happened in it, and its processor time in seconds.
-Result = tuple[str | None, Mapping[str, int], float]
-RunSeed = Callable[[int], tuple[str | None, Mapping[str, int]]]
+#: The text of what a seed found or None, and what happened in it.
+Result = tuple[str | None, Mapping[str, int]]
+RunSeed = Callable[[int], Result]
 
 
 class Simulated(Protocol):
@@ -59,22 +64,50 @@ def print_replay(seed: int, steps: list[str], broken: InvariantBroken | None) ->
     return int(broken is not None)
 
 
-def timed(run_seed: RunSeed, seed: int) -> Result:
-    """Run a seed."""
+def find_bugs(bugs: Iterable[PlantedBug], names: Sequence[str], first: int) -> int:
+    """Look for planted bugs and print a table; :returns: how many were not found.
+
+    :param names: the names of the bugs; empty: all that seeds can find.
+    """
+    _prepare()
+    missing = 0
+    for bug in bugs:
+        if (names and bug.name not in names) or bug.noticed_by:
+            continue
+        begin = time.process_time()
+        found = find_bug(bug, first)
+        missing += found is None
+        seconds = time.process_time() - begin
+        what = (f"{found[0]} seeds, {seconds:.1f} s: {found[1][:80]}" if found
+                else f"not found in {bug.seeds_max} seeds, {seconds:.0f} s")
+        print(f"{bug.name:5} {bug.text}: {what}", flush=True)
+    return missing
+
+
+def timed(run_seed: RunSeed, seeds: range) -> tuple[list[Result], float]:
+    """Run seeds; :returns: their results, and the processor time of all together in seconds."""
     begin = time.process_time()
-    text, counts = run_seed(seed)
-    return text, counts, time.process_time() - begin
+    results = [run_seed(seed) for seed in seeds]
+    return results, time.process_time() - begin
 
 
-def _results(seeds: range, run_seed: RunSeed, processes: int) -> Iterator[Result]:
+def _prepare() -> None:
+    """Discard the log, and do not search each seed for garbage again and again."""
+    discard_logs()
+    gc.set_threshold(GARBAGE)
+
+
+def _results(seeds: range, run_seed: RunSeed, processes: int
+             ) -> Iterator[tuple[list[Result], float]]:
     """Run seeds, in order, in this process or in several."""
+    size = max(1, min(CHUNK, len(seeds) // (4 * processes)))
+    chunks = [seeds[first : first + size] for first in range(0, len(seeds), size)]
     if processes <= 1:
-        discard_logs()
-        yield from map(partial(timed, run_seed), seeds)
+        _prepare()
+        yield from map(partial(timed, run_seed), chunks)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, discard_logs) as pool:
-        yield from pool.imap(partial(timed, run_seed), seeds,
-                             max(1, min(CHUNK, len(seeds) // (4 * processes))))
+    with multiprocessing.get_context("spawn").Pool(processes, _prepare) as pool:
+        yield from pool.imap(partial(timed, run_seed), chunks)
 
 
 def run_seeds(seeds: range, run_seed: RunSeed, processes: int, part: int) -> int:
@@ -86,15 +119,17 @@ def run_seeds(seeds: range, run_seed: RunSeed, processes: int, part: int) -> int
     """
     begin = time.monotonic()
     totals: Counter[str] = Counter()
-    failures = 0
+    done = failures = 0
     busy = 0.0
-    for done, (text, counts, seconds) in enumerate(_results(seeds, run_seed, processes), 1):
-        totals.update(counts)
+    for results, seconds in _results(seeds, run_seed, processes):
+        before, done = done, done + len(results)
         busy += seconds
-        if text is not None:
-            failures += 1
-            print(text, flush=True)
-        if done % part == 0 or done == len(seeds) or failures >= FAILURES_MAX:
+        for text, counts in results:
+            totals.update(counts)
+            if text is not None:
+                failures += 1
+                print(text, flush=True)
+        if done // part > before // part or done == len(seeds) or failures >= FAILURES_MAX:
             rate = done / max(busy, 1e-9)
             print(f"seeds {seeds.start:,} to {seeds.start + done - 1:,}: {failures} found "
                   f"something; {time.monotonic() - begin:.0f} s, {rate:.3g} seeds a second of a "

@@ -18,23 +18,23 @@ class OutboxTests(SynchronousTestCase):
     def test_a_message_waits_for_the_hard_state_before_it(self) -> None:
         """Only messages wait; other actions do not."""
         outbox = Outbox()
-        outbox.add(_answer(1))
+        outbox.add_message(_answer(1))
         outbox.save_hard_state(HardState(1))
-        outbox.add(_answer(2))
+        outbox.add_message(_answer(2))
         outbox.add(Committed(5))
         self.assertEqual(outbox.take_actions(),
                          [_answer(1), SaveHardState(1, HardState(1)), Committed(5)])
         outbox.hard_state_saved(1)
-        outbox.add(_answer(3))
+        outbox.add_message(_answer(3))
         self.assertEqual(outbox.take_actions(), [_answer(2), _answer(3)])
 
     def test_each_message_waits_for_its_own_state(self) -> None:
         """A message does not wait for a state that was requested after it."""
         outbox = Outbox()
         outbox.save_hard_state(HardState(1))
-        outbox.add(_answer(1))
+        outbox.add_message(_answer(1))
         outbox.save_hard_state(HardState(2))
-        outbox.add(_answer(2))
+        outbox.add_message(_answer(2))
         outbox.take_actions()
         outbox.hard_state_saved(1)
         self.assertEqual(outbox.take_actions(), [_answer(1)])
@@ -45,7 +45,7 @@ class OutboxTests(SynchronousTestCase):
         """A driver may save only the last of several states."""
         outbox = Outbox()
         outbox.save_hard_state(HardState(1))
-        outbox.add(_answer(1))
+        outbox.add_message(_answer(1))
         outbox.save_hard_state(HardState(2))
         outbox.take_actions()
         outbox.hard_state_saved(2)

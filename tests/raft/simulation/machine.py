@@ -7,7 +7,7 @@ earlier life are not passed, and a client is answered when its entries are commi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tests.raft.simulation.disk import Disk, DiskLog
 from tests.raft.simulation.world import InvariantBroken, Links, World
@@ -49,12 +49,24 @@ from twistmq.raft.settings import MemberSettings
 if TYPE_CHECKING:
     from tests.raft.simulation.ghosts import Ghosts
 
-__all__ = ["Machine", "Pending"]
+__all__ = ["Caller", "Machine", "Pending"]
 
 #: A caller learns of a refused connection after this time.
 _REFUSED_MS: Final = 1
 #: The chance that the committed index is noted on the disk when it rises.
 _NOTES_COMMITTED: Final = 0.2
+
+
+class Caller(Protocol):
+    """The sender of a request."""
+
+    name: str
+
+    def fail_call(self, life: int, call: int, refused: str) -> None:
+        """Learn that a call gets no response."""
+
+    def take_response(self, life: int, call: int, response: Response) -> None:
+        """Take the response to a call."""
 
 
 class Pending:
@@ -75,7 +87,7 @@ class Pending:
 
 
 class Machine:
-    """One machine; ``member`` is None while its process does not run."""
+    """One machine, which runs a member."""
 
     #: Whether it runs the double of Apache's member: see ``java_machine.py``.
     is_java = False
@@ -90,7 +102,8 @@ class Machine:
         self.disk = self._make_disk()
         self.log = DiskLog(self.disk, self._add_entry, self._cut_log)
         self.machines: dict[str, Machine] = {}
-        self.member: Member | None = None
+        #: A ``Member``, or the double of Apache's; None while the process does not run.
+        self.member: Any = None
         #: Counts the lives of the process, the power losses of the machine included.
         self.life = 0
         self.role = Role.CANDIDATE
@@ -115,7 +128,7 @@ class Machine:
         self._rate = 1.0
         self._clock_begin = (0, 0)
         self._tick_ms = -1
-        self._questions: dict[int, tuple[Machine, int, int, Request]] = {}
+        self._questions: dict[int, tuple[Caller, int, int, Request]] = {}
         self._question = 0
         self._tag = 0
         self._proposing: dict[int, Pending] = {}
@@ -144,7 +157,7 @@ class Machine:
     def _make_disk(self) -> Disk:
         return Disk()
 
-    def _make_member(self) -> Member:
+    def _make_member(self) -> Any:
         return Member(self.settings, self.log, self.disk.hard_state, self.disk.committed_index)
 
     # --- The process ---
@@ -288,12 +301,12 @@ class Machine:
                                 action.call, action.request):
             self._lose(self, self.life, action.call, action.peer)
 
-    def _lose(self, caller: Machine, life: int, call: int, peer: str) -> None:
+    def _lose(self, caller: Caller, life: int, call: int, peer: str) -> None:
         """A message is lost: half of the callers learn it, the others wait."""
         if self.world.random.random() < 0.5:
             self.world.call_later(_REFUSED_MS, caller.fail_call, life, call, "")
 
-    def take_request(self, caller: Machine, life: int, call: int, request: Request) -> None:
+    def take_request(self, caller: Caller, life: int, call: int, request: Request) -> None:
         """Take a request from a link."""
         if self.member is None:
             self.world.call_later(_REFUSED_MS, caller.fail_call, life, call, self.name)

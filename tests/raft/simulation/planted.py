@@ -5,22 +5,26 @@ mistake that a careful programmer could make, and is found within its bound of s
 rules. A bug that is not found shows that the simulation looks away.
 
 The names come from the project's list of planted bugs. Its other bugs are in a broker's store
-and services, which this level does not have, except for two: M22, because a push of an old leader
-is answered before any timer is touched, and M46, which needs links with one queue.
+and services, which this level does not have: see ``tests/plugins/dledger/planted.py``.
 
 A bug with ``noticed_by`` shows in so few histories that a test of its module looks for it instead.
-M40 is one: the leader compares before it pushes an entry again, and a comparison gives up all
-parked pushes. Two pushes with one first index are therefore parked together only when an old one is
-delivered again between the comparison and the repetition, and the repetition itself overtakes the
-push before it. On the connections between members this does not happen.
+M22 is one: a leader that reads the refusals of its pushes knows the higher term and steps down, and
+one that does not read them has no majority. It keeps a follower waiting for six seconds at most,
+and no rule forbids so short a time. M40 is another: the leader compares before it pushes an entry
+again, and a comparison gives up all parked pushes. Two pushes with one first index are therefore
+parked together only when an old one is delivered again between the comparison and the repetition,
+and the repetition itself overtakes the push before it. On the connections between members this does
+not happen.
 """
 
 from __future__ import annotations
 
+import unittest
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
@@ -45,7 +49,18 @@ from twistmq.raft.parked_pushes import ParkedPush, ParkedPushes
 from twistmq.raft.pusher import Pusher, _Phase
 from twistmq.raft.vote_round import VoteRound
 
-__all__ = ["PLANTED", "PlantedBug", "find_bug", "planted"]
+__all__ = ["PLANTED", "PlantedBug", "Replace", "Runnable", "find_bug", "is_noticed",
+           "planted"]
+
+#: The simulation of a group of five.
+_of_five: Final = partial(Simulation, member_count=5)
+
+
+class Runnable(Protocol):
+    """The simulation of a seed, of any level."""
+
+    def run(self) -> None:
+        """Run the seed; :raises InvariantBroken: when a rule does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +72,8 @@ class PlantedBug:
     rules: tuple[str, ...]
     plant: Callable[[Replace], None]
     seeds_max: int = 5000
-    member_count: int = 3
+    #: Makes the simulation of a seed.
+    make: Callable[[int], Runnable] = Simulation
     #: Whether some tens of seeds are enough, so that the ordinary tests look for it.
     is_quick: bool = False
     #: The test that finds the bug where seeds do not; empty: seeds find it.
@@ -84,16 +100,31 @@ def find_bug(bug: PlantedBug, first: int = 0) -> tuple[int, str] | None:
     with planted(bug):
         for count in range(bug.seeds_max):
             try:
-                Simulation(first + count, bug.member_count).run()
+                bug.make(first + count).run()
             except InvariantBroken as broken:
                 return count + 1, str(broken)
     return None
 
 
+def is_noticed(bug: PlantedBug) -> bool:
+    """Whether the test ``noticed_by`` passes without the bug, and fails with it."""
+    if not _passes(bug.noticed_by):
+        return False
+    with planted(bug):
+        return not _passes(bug.noticed_by)
+
+
+def _passes(name: str) -> bool:
+    """Run a test of another module."""
+    result = unittest.TestResult()
+    unittest.TestLoader().loadTestsFromName(name).run(result)
+    return result.testsRun == 1 and result.wasSuccessful()
+
+
 # --- Votes and terms ---
 
 def _vote_before_stored(replace: Replace) -> None:
-    replace(Outbox, "add", lambda self, action: self._actions.append(action))
+    replace(Outbox, "add_message", lambda self, message: self._actions.append(message))
 
 
 def _vote_not_stored(replace: Replace) -> None:
@@ -332,6 +363,15 @@ def _own_end_not_needed(replace: Replace) -> None:
 
 # --- Pushing ---
 
+def _old_leader_keeps_waiting(replace: Replace) -> None:
+    true_answer = Follower.answer_push
+
+    def answer_push(self: Follower, question: int, request: Any) -> None:
+        self._heard_ms = self._state.now_ms
+        true_answer(self, question, request)
+    replace(Follower, "answer_push", answer_push)
+
+
 def _repeated_for_ever(replace: Replace) -> None:
     true_append, true_note = Follower._append, Pusher._note_appended
 
@@ -469,13 +509,13 @@ PLANTED: Final = (
     PlantedBug("M9", "a follower answers before the append", ("I8",), _answer_before_append,
                is_quick=True),
     PlantedBug("M10", "answers of an older term are counted", ("I21", "I6", "I9", "I12"),
-               _old_answers_counted, member_count=5),
+               _old_answers_counted, make=_of_five),
     PlantedBug("M11", "an answer that comes twice is counted twice", ("I21", "I1", "I2", "I5"),
-               _answers_counted_twice, member_count=5),
+               _answers_counted_twice, make=_of_five),
     PlantedBug("M12", "the last index of a batch is one too high", ("I21", "I6", "I9", "I12"),
                _batch_off_by_one, is_quick=True),
     PlantedBug("M13", "watermarks are kept over a new term", ("I21", "I6", "I9", "I12"),
-               _watermarks_kept, member_count=5),
+               _watermarks_kept, make=_of_five),
     PlantedBug("M14", "a follower commits entries that were not compared", ("I6",),
                _commit_beyond_compared),
     PlantedBug("M15", "a follower commits beyond its end", ("I6",), _commit_beyond_end,
@@ -491,6 +531,9 @@ PLANTED: Final = (
     PlantedBug("M20b", "a term has two votes of a member", ("I1", "I2"), _second_vote),
     PlantedBug("M21", "a leader goes on after an answer of a higher term", ("I18",),
                _higher_term_ignored),
+    PlantedBug("M22", "pushes of an old leader keep a follower waiting", ("I18",),
+               _old_leader_keeps_waiting, noticed_by="tests.raft.test_follower.LeaderTests."
+               "test_an_old_leader_does_not_keep_it_waiting"),
     PlantedBug("M23", "a follower says for ever that a push is repeated", ("I18",),
                _repeated_for_ever),
     PlantedBug("M24", "an idle group never compares with a wiped follower", ("I18",),

@@ -17,7 +17,7 @@ from tests.raft.simulation.ghosts import Ghosts
 from tests.raft.simulation.machine import Machine
 from tests.raft.simulation.world import InvariantBroken, Links, World
 from twistmq.raft.actions import Role
-from twistmq.raft.messages import Request
+from twistmq.raft.messages import Request, Response
 from twistmq.raft.settings import MemberSettings
 
 __all__ = ["Simulation"]
@@ -214,10 +214,11 @@ class Simulation:
 class _Stranger:
     """The sender of a stray request: nothing that is sent to it changes anything."""
 
-    name = "stranger"
+    def __init__(self) -> None:
+        self.name = "stranger"
 
     def fail_call(self, life: int, call: int, refused: str) -> None:
         """Its call has failed."""
 
-    def take_response(self, life: int, call: int, response: object) -> None:
+    def take_response(self, life: int, call: int, response: Response) -> None:
         """It is told an answer."""

@@ -17,7 +17,7 @@ __all__ = ["InvariantBroken", "Links", "World"]
 _EVENTS_AT_ONCE_MAX: Final = 5_000
 
 
-class InvariantBroken(AssertionError):
+class InvariantBroken(Exception):
     """An invariant does not hold. ``rule`` is its number in the table of ``ghosts.py``."""
 
     def __init__(self, rule: str, text: str) -> None:
