@@ -2,6 +2,11 @@
 
 The tables continue ``tests/raft/simulation/planted.py``, whose names and form they share.
 ``STORE_PLANTED`` is for ``StoreSimulation``, and ``KERNEL_PLANTED`` for ``KernelSimulation``.
+
+Tests of other modules notice three bugs that seeds do not find. M37: no unit of a cut entry is
+used, because the index of the last entry bounds all reads, and recovery rewrites each unit that the
+heads do not confirm. M46: these levels have no links whose queue could grow. M49: a leader that
+gives an offset twice is one of Apache's, and these levels have none.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from tests.plugins.dledger.store_simulation import StoreSimulation
 from tests.raft.simulation.planted import PLANTED, PlantedBug, Replace
 from twistmq.broker.api import RequestRefused, ResponseCode
 from twistmq.broker.request.settled_progress import SettledProgress
+from twistmq.broker.store import store_recovery
 from twistmq.broker.store.dispatch import Dispatch
 from twistmq.broker.store.entry_heads import ENTRY_HEAD_SIZE
 from twistmq.broker.store.interfaces import IStoreIO
@@ -26,6 +32,8 @@ from twistmq.broker.store.ledger.ledger import Ledger
 from twistmq.broker.store.ledger.state_files import HardState
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.store.retention import CommitLogRetention
+from twistmq.broker.store.settings import StoreSettings
+from twistmq.broker.store.store_recovery import StoreRecovery
 from twistmq.plugins.dledger.commit_stage import CommitStage
 from twistmq.plugins.dledger.peers import Peers
 from twistmq.plugins.dledger.roles import BrokerRoles
@@ -80,21 +88,16 @@ def _filler_not_counted(replace: Replace) -> None:
 
 
 def _torn_entry_accepted(replace: Replace) -> None:
-    true_check = EntryLog.check_heads
+    true_init = StoreRecovery.__init__
 
-    def check_heads(self: EntryLog, start: int) -> int:
-        end = true_check(self, start)
-        torn = self.peek(end, 8)
-        return end if torn in (None, bytes(8)) else self.max_offset
-    replace(EntryLog, "check_heads", check_heads)
+    def init(self: StoreRecovery, settings: StoreSettings, *others: Any) -> None:
+        true_init(self, changed(settings, check_crc_on_recover=False), *others)
+    replace(StoreRecovery, "__init__", init)
+    replace(store_recovery, "without_torn", lambda messages, *limits: messages)
 
 
 def _cut_units_kept(replace: Replace) -> None:
     replace(EntryIndex, "cut", lambda self, index: None)
-
-    def unit_at(self: EntryLog, index: int) -> Any:
-        return self.index.unit(index) if 0 <= self.begin_index <= index else None
-    replace(EntryLog, "unit_at", unit_at)
 
 
 def _index_not_rebuilt(replace: Replace) -> None:
@@ -123,7 +126,7 @@ STORE_PLANTED: Final = (
     _in_stores("M30"),
     PlantedBug("M31", "queue offsets are kept over a cut", ("I11", "I18", "core"),
                _queue_offsets_kept, 500, StoreSimulation),
-    PlantedBug("M32", "messages are readable before the group has agreed", ("I10", "core"),
+    PlantedBug("M32", "messages are readable before the group has agreed", ("I10", "I18", "core"),
                _readable_before_agreement, 500, StoreSimulation),
     PlantedBug("M33", "a store shows its whole log at a start", ("I10", "I11", "core"),
                _all_is_readable_at_start, 500, StoreSimulation),
@@ -131,8 +134,8 @@ STORE_PLANTED: Final = (
                _filler_not_counted, 500, StoreSimulation),
     PlantedBug("M36", "a torn entry is accepted", ("I7", "I8", "core"), _torn_entry_accepted,
                500, StoreSimulation),
-    PlantedBug("M37", "units of cut entries are used", ("I7", "core"), _cut_units_kept, 500,
-               StoreSimulation),
+    PlantedBug("M37", "units of cut entries are kept", ("I7",), _cut_units_kept, noticed_by=
+               "tests.broker.store.ledger.test_entry_log.RecoveryTests.test_a_torn_tail"),
     PlantedBug("M38", "the index is not rebuilt", ("I7", "core"), _index_not_rebuilt, 500,
                StoreSimulation),
     PlantedBug("M45", "retention removes what was not agreed", ("I15", "core"),

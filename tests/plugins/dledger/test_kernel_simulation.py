@@ -8,6 +8,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.draw import drawn
 from tests.plugins.dledger.kernel_simulation import KernelSimulation
+from tests.plugins.dledger.planted import KERNEL_PLANTED
+from tests.raft.simulation.planted import find_bug, is_noticed
 from tests.raft.simulation.world import InvariantBroken
 from twistmq.plugins.dledger.commit_stage import CommitStage
 
@@ -29,6 +31,17 @@ class KernelSimulationTests(SynchronousTestCase):
             acknowledged += simulation.counts.acknowledged
         self.assertGreater(kills, 0)
         self.assertGreater(acknowledged, 0)
+
+    def test_planted_bugs_are_found_by_their_rules(self) -> None:
+        """A quarter of the bugs that take few seeds, and those that a test notices."""
+        for bug in drawn(bug for bug in KERNEL_PLANTED if bug.is_quick):
+            found = find_bug(bug)
+            self.flushLoggedErrors()
+            assert found is not None, f"{bug.name}: {bug.text}"
+            self.assertIn(found[1].partition(":")[0], bug.rules, msg=f"{bug.name}: {found}")
+        for bug in KERNEL_PLANTED:
+            if bug.noticed_by:
+                self.assertTrue(is_noticed(bug), msg=bug.name)
 
     def test_acknowledgements_without_agreement_are_found(self) -> None:
         """A message that only its leader has is acknowledged, and lost."""

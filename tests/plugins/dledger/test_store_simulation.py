@@ -7,7 +7,9 @@ from unittest.mock import patch
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.draw import drawn
+from tests.plugins.dledger.planted import STORE_PLANTED
 from tests.plugins.dledger.store_simulation import StoreDisk, StoreSimulation
+from tests.raft.simulation.planted import find_bug, is_noticed
 from tests.raft.simulation.world import InvariantBroken
 from twistmq.broker.testing.power_loss import PowerCut
 from twistmq.raft.durability import Durability
@@ -42,6 +44,17 @@ class StoreSimulationTests(SynchronousTestCase):
                 self.flushLoggedErrors(PowerCut)
                 return broken.rule
         return ""
+
+    def test_planted_bugs_are_found_by_their_rules(self) -> None:
+        """A quarter of the bugs that take few seeds, and those that a test notices."""
+        for bug in drawn(bug for bug in STORE_PLANTED if bug.is_quick):
+            found = find_bug(bug)
+            self.flushLoggedErrors()
+            assert found is not None, f"{bug.name}: {bug.text}"
+            self.assertIn(found[1].partition(":")[0], bug.rules, msg=f"{bug.name}: {found}")
+        for bug in STORE_PLANTED:
+            if bug.noticed_by:
+                self.assertTrue(is_noticed(bug), msg=bug.name)
 
     def test_acknowledgements_before_the_sync_are_found(self) -> None:
         """Entries that count before they are synced are lost with the power."""

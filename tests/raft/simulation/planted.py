@@ -29,6 +29,7 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from tests.raft.simulation.disk import DiskLog
+from tests.raft.simulation.java_machine import MixedSimulation
 from tests.raft.simulation.machine import Machine
 from tests.raft.simulation.simulation import Simulation
 from tests.raft.simulation.world import InvariantBroken
@@ -52,8 +53,9 @@ from twistmq.raft.vote_round import VoteRound
 __all__ = ["PLANTED", "PlantedBug", "Replace", "Runnable", "find_bug", "is_noticed",
            "planted"]
 
-#: The simulation of a group of five.
+#: The simulations of a group of five, and of a group with one member of Apache's.
 _of_five: Final = partial(Simulation, member_count=5)
+_beside_apaches: Final = partial(MixedSimulation, java_count=1)
 
 
 class Runnable(Protocol):
@@ -522,6 +524,8 @@ PLANTED: Final = (
                is_quick=True),
     PlantedBug("M16", "the committed index falls with a truncation", ("I6",), _committed_falls),
     PlantedBug("M17", "committed entries are truncated", ("I6",), _committed_truncated),
+    PlantedBug("M17b", "committed entries are truncated, beside a member of Apache's", ("I6",),
+               _committed_truncated, make=_beside_apaches),
     PlantedBug("M18", "the term of the log is the current term", ("I5", "I18"),
                _term_of_log_is_current),
     PlantedBug("M19", "a shorter log of the same term gets a vote", ("I5",), _short_log_gets_vote,
