@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import socket
 import threading
+from argparse import Namespace
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Final
+from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.history.records import Entry, FinalLog, History, Outcome, Send
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
+from tests.long import dledger_core
+from tests.long.compilation import CompilationFailed
 from tests.long.dledger_consumers import Handling, consumption_faults, unhandled
 from tests.long.dledger_core import digest
 from tests.long.dledger_group import describe, final_log, judge, silences
@@ -83,6 +90,23 @@ class DigestTests(SynchronousTestCase):
             digests.append(digest(range(2), 0, 0))
         self.assertEqual(len(set(digests)), 3)
         self.assertEqual(digests[0], digests[1])
+
+    def test_a_compiled_core_has_to_take_the_same_steps(self) -> None:
+        """Otherwise no seed is run, and the status is 2; the same if the compilation fails."""
+        def fail(folder: Path) -> None:
+            raise CompilationFailed("no compiler")
+
+        args = Namespace(seeds=9, first=0, members=0, java=0, processes=1)
+        for make, output, status in (
+                (lambda folder: None, digest(range(1), 0, 0), 0),
+                (lambda folder: None, digest(range(1, 2), 0, 0), 2), (fail, "", 2)):
+            with (patch.object(dledger_core, "compile_core", make),
+                  patch.object(dledger_core, "SAME", 1),
+                  patch.object(dledger_core, "run_compiled", lambda *_, quiet=False, out=output:
+                               CompletedProcess((), 0, out)),
+                  redirect_stdout(StringIO()), redirect_stderr(StringIO()) as errors):
+                self.assertEqual(dledger_core.run_in_compiled(args), status)
+            self.assertEqual(bool(errors.getvalue()), status == 2)
 
 
 class LoadTests(SynchronousTestCase):

@@ -3,10 +3,13 @@
 The tables continue ``tests/raft/simulation/planted.py``, whose names and form they share.
 ``STORE_PLANTED`` is for ``StoreSimulation``, and ``KERNEL_PLANTED`` for ``KernelSimulation``.
 
-Tests of other modules notice three bugs that seeds do not find. M37: no unit of a cut entry is
-used, because the index of the last entry bounds all reads, and recovery rewrites each unit that the
-heads do not confirm. M46: these levels have no links whose queue could grow. M49: a leader that
-gives an offset twice is one of Apache's, and these levels have none.
+Tests of other modules notice six bugs that seeds do not find. M36: no member has acknowledged an
+entry that a loss of power can tear, and the comparison with the next leader's log replaces it. M37:
+no unit of a cut entry is used, because the index of the last entry bounds all reads, and recovery
+rewrites each unit that the heads do not confirm. M42 and M43: a leader that is cut off has to
+deliver a message in vain, and to lead again before it has copied the progress of the leader after
+it. M46: these levels have no links whose queue could grow. M49: a leader that gives an offset twice
+is one of Apache's, and these levels have none.
 """
 
 from __future__ import annotations
@@ -120,24 +123,24 @@ def _in_stores(name: str) -> PlantedBug:
 
 STORE_PLANTED: Final = (
     PlantedBug("M3", "the file of the term is missing for a moment", ("I8",), _term_file_lost,
-               500, StoreSimulation),
+               500, StoreSimulation, is_quick=True),
     _in_stores("M7"),
     _in_stores("M8"),
     _in_stores("M30"),
     PlantedBug("M31", "queue offsets are kept over a cut", ("I11", "I18", "core"),
                _queue_offsets_kept, 500, StoreSimulation),
     PlantedBug("M32", "messages are readable before the group has agreed", ("I10", "I18", "core"),
-               _readable_before_agreement, 500, StoreSimulation),
+               _readable_before_agreement, 500, StoreSimulation, is_quick=True),
     PlantedBug("M33", "a store shows its whole log at a start", ("I10", "I11", "core"),
-               _all_is_readable_at_start, 500, StoreSimulation),
+               _all_is_readable_at_start, 500, StoreSimulation, is_quick=True),
     PlantedBug("M35", "an entry leaves no room for the filler", ("I7", "I18", "core"),
                _filler_not_counted, 500, StoreSimulation),
-    PlantedBug("M36", "a torn entry is accepted", ("I7", "I8", "core"), _torn_entry_accepted,
-               500, StoreSimulation),
+    PlantedBug("M36", "a torn entry is accepted", ("I7", "I8"), _torn_entry_accepted, noticed_by=
+               "tests.broker.store.ledger.test_entry_log.RecoveryTests.test_a_torn_tail"),
     PlantedBug("M37", "units of cut entries are kept", ("I7",), _cut_units_kept, noticed_by=
                "tests.broker.store.ledger.test_entry_log.RecoveryTests.test_a_torn_tail"),
     PlantedBug("M38", "the index is not rebuilt", ("I7", "core"), _index_not_rebuilt, 500,
-               StoreSimulation),
+               StoreSimulation, is_quick=True),
     PlantedBug("M45", "retention removes what was not agreed", ("I15", "core"),
                _undispatched_file_removed, 500, StoreSimulation),
     PlantedBug("M49", "an older offset empties a queue", ("I11",), _older_offset_empties_queue,
@@ -197,11 +200,13 @@ KERNEL_PLANTED: Final = (
     PlantedBug("M34", "a broker is master before its barrier", ("H1", "H2", "H6", "H7", "I18"),
                _master_before_barrier, 100, KernelSimulation),
     PlantedBug("M41", "a send is acknowledged without agreement", ("H1", "H2"), _not_agreed_upon,
-               100, KernelSimulation),
+               100, KernelSimulation, is_quick=True),
     PlantedBug("M42", "progress is settled by a flush alone", ("I14", "H9"), _settled_by_flush,
-               100, KernelSimulation),
+               noticed_by="tests.plugins.dledger.test_progress.TransactionTests."
+               "test_progress_of_a_leader_that_is_cut_off"),
     PlantedBug("M43", "progress that is not settled is told", ("I14", "H9"), _unsettled_is_told,
-               100, KernelSimulation),
+               noticed_by="tests.plugins.dledger.test_progress.RetriedTests."
+               "test_a_retry_in_vain_is_made_again"),
     PlantedBug("M46", "votes and heartbeats wait behind pushes", ("I18",), _one_connection,
                noticed_by="tests.plugins.dledger.test_outgoing_link.OutgoingLinkTests."
                "test_pushes_have_a_connection_of_their_own"),
