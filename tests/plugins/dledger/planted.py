@@ -130,7 +130,7 @@ STORE_PLANTED: Final = (
     PlantedBug("M31", "queue offsets are kept over a cut", ("I11", "I18", "core"),
                _queue_offsets_kept, 500, StoreSimulation),
     PlantedBug("M32", "messages are readable before the group has agreed", ("I10", "I18", "core"),
-               _readable_before_agreement, 500, StoreSimulation, is_quick=True),
+               _readable_before_agreement, 500, StoreSimulation),
     PlantedBug("M33", "a store shows its whole log at a start", ("I10", "I11", "core"),
                _all_is_readable_at_start, 500, StoreSimulation, is_quick=True),
     PlantedBug("M35", "an entry leaves no room for the filler", ("I7", "I18", "core"),
@@ -200,7 +200,7 @@ KERNEL_PLANTED: Final = (
     PlantedBug("M34", "a broker is master before its barrier", ("H1", "H2", "H6", "H7", "I18"),
                _master_before_barrier, 100, KernelSimulation),
     PlantedBug("M41", "a send is acknowledged without agreement", ("H1", "H2"), _not_agreed_upon,
-               100, KernelSimulation, is_quick=True),
+               100, KernelSimulation),
     PlantedBug("M42", "progress is settled by a flush alone", ("I14", "H9"), _settled_by_flush,
                noticed_by="tests.plugins.dledger.test_progress.TransactionTests."
                "test_progress_of_a_leader_that_is_cut_off"),
