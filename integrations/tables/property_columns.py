@@ -18,6 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from twistmq.integrations.tables.arrow_arrays import (
+    flag_array,
+    flags_of,
+    number_array,
+    numbers_of,
+    text_array,
+)
 from twistmq.protocol import properties as names
 from twistmq.protocol.decimal_text import whole_number
 
@@ -50,12 +57,11 @@ class PropertyColumns:
 
     def json(self) -> Any:
         """Return all properties of each message as a JSON object in a StringArray."""
-        return pa.array([json.dumps(dict(pairs), ensure_ascii=False)
-                         for pairs in self._map().to_pylist()], pa.string())
+        return text_array(json.dumps(dict(pairs), ensure_ascii=False)
+                          for pairs in self._map().to_pylist())
 
     def _map(self) -> Any:
-        return pa.MapArray.from_arrays(pa.array(self._row_offsets, pa.int32()), self._names,
-                                       self._values)
+        return pa.MapArray.from_arrays(number_array(self._row_offsets), self._names, self._values)
 
     def text(self, name: str) -> Any:
         """Return one property of each message as a StringArray; null if a message lacks it."""
@@ -64,13 +70,13 @@ class PropertyColumns:
             return pa.nulls(self._count, pa.string())
         pairs = np.flatnonzero(self._codes == code)
         if len(pairs) == self._count:
-            return self._values.take(pa.array(pairs))
+            return self._values.take(number_array(pairs))
         index = np.zeros(self._count, np.int64)
         is_null = np.ones(self._count, bool)
         rows = self._rows[pairs]
         index[rows] = pairs
         is_null[rows] = False
-        return self._values.take(pa.array(index, mask=is_null))
+        return self._values.take(number_array(index, is_null))
 
     def integer(self, name: str, type_: Any) -> Any:
         """Return one property of each message as a number.
@@ -78,9 +84,12 @@ class PropertyColumns:
         The value is null if the text is not a number or the number does not fit.
         """
         limit = 1 << (type_.bit_width - 1)
-        numbers = [_integer(text, limit) for text in self.text(name).to_pylist()] \
-            if name in self._code_of else [None] * self._count
-        return pa.array(numbers, type_)
+        if name not in self._code_of:
+            return pa.nulls(self._count, type_)
+        numbers = [_integer(text, limit) for text in self.text(name).to_pylist()]
+        return number_array(
+            np.array([number or 0 for number in numbers], f"i{type_.bit_width // 8}"),
+            np.array([number is None for number in numbers], bool))
 
     def words(self, name: str, type_: Any) -> Any:
         """Return one property of each message, split at spaces; null if a message lacks it.
@@ -91,12 +100,14 @@ class PropertyColumns:
         if texts.null_count == self._count:
             return pa.nulls(self._count, type_)
         split = pc.split_pattern(texts, names.KEY_SEPARATOR)
-        counts = pc.fill_null(pc.list_value_length(split), 0).to_numpy(zero_copy_only=False)
+        counts = np.diff(numbers_of(split.offsets))
+        if texts.null_count:
+            counts[flags_of(pc.is_null(texts))] = 0
         words = split.flatten()
-        is_word = pc.not_equal(words, "").to_numpy(zero_copy_only=False)
+        is_word = numbers_of(pc.binary_length(words)) > 0
         ends = np.concatenate(([0], np.cumsum(is_word)))[np.concatenate(([0], np.cumsum(counts)))]
         lists = pa.ListArray.from_arrays(
-            pa.array(ends, pa.int32()), words.filter(pa.array(is_word)),
+            number_array(ends.astype(np.int32)), words.filter(flag_array(is_word)),
             mask=pc.is_null(texts) if texts.null_count else None)
         return lists if lists.type == type_ else lists.cast(type_)
 
@@ -104,9 +115,8 @@ class PropertyColumns:
         """Read the names and values message by message."""
         property_maps = [names.parse_properties(text.decode("utf-8", "replace"))
                          for text in texts.to_pylist()]
-        self._names = pa.array([name for each in property_maps for name in each], pa.string())
-        self._values = pa.array(
-            [value for each in property_maps for value in each.values()], pa.string())
+        self._names = text_array(name for each in property_maps for name in each)
+        self._values = text_array(value for each in property_maps for value in each.values())
         self._assign_rows(np.concatenate(([0], np.cumsum([len(each) for each in property_maps]))))
         assert self._names_differ()
 
@@ -140,8 +150,8 @@ class PropertyColumns:
             pa.binary(), 4 * count, [None, pa.py_buffer(edges), data_buffer])
         places = np.arange(0, 4 * count, 4)
         try:
-            self._names = pieces.take(pa.array(places)).cast(pa.string())
-            self._values = pieces.take(pa.array(places + 2)).cast(pa.string())
+            self._names = pieces.take(number_array(places)).cast(pa.string())
+            self._values = pieces.take(number_array(places + 2)).cast(pa.string())
         except pa.ArrowInvalid:  # not UTF-8
             return False
         self._assign_rows(np.searchsorted(pair_ends, offsets, "left"))
@@ -155,7 +165,7 @@ class PropertyColumns:
         self._row_offsets = row_offsets.astype(np.int32)
         self._rows = np.repeat(np.arange(self._count), np.diff(self._row_offsets))
         coded = self._names.dictionary_encode()
-        self._codes = coded.indices.to_numpy(zero_copy_only=False)
+        self._codes = numbers_of(coded.indices)
         self._code_of = {name: code for code, name in enumerate(coded.dictionary.to_pylist())}
 
     def _names_differ(self) -> bool:

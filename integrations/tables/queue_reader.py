@@ -313,13 +313,16 @@ class _Rows:
             return
         import pyarrow as pa
 
+        from twistmq.integrations.tables.arrow_arrays import text_array
+
         self._builder.add(record_without_body(message), self._part.broker_name)
         batch = self._built(is_filtered=False)
-        for name, values in (("body", [None]), ("damage", [message.damage])):
+        for name in ("body", "damage"):
             at = batch.schema.get_field_index(name)
             if at >= 0:
                 field = batch.schema.field(at)
-                batch = batch.set_column(at, field, pa.array(values, field.type))
+                batch = batch.set_column(at, field, pa.nulls(1, field.type) if name == "body"
+                                         else text_array([message.damage]))
         yield batch
 
     def _built(self, *, is_filtered: bool = True) -> Any:
@@ -334,21 +337,21 @@ class _Rows:
             return batch
         if not is_filtered:
             return batch.select(self._names)
-        import pyarrow as pa
         import pyarrow.compute as pc
 
+        from twistmq.integrations.tables.arrow_arrays import text_array
+
         mask = pc.is_in(batch.column(self._builder.schema.get_field_index("tags")),
-                        value_set=pa.array(self._tags, pa.string()))
+                        value_set=text_array(self._tags))
         return batch.filter(mask).select(self._names)
 
 def _renamed(batch: Any, named: Namespace) -> Any:
     """Return the batch with the names that its topics have inside a namespace."""
-    import pyarrow as pa
+    from twistmq.integrations.tables.arrow_arrays import text_array
 
     at = batch.schema.get_field_index("topic")
     topics = batch.column(at).dictionary_encode()
-    inside = pa.array([named.without(topic) for topic in topics.dictionary.to_pylist()],
-                      pa.string())
+    inside = text_array(named.without(topic) for topic in topics.dictionary.to_pylist())
     return batch.set_column(at, batch.schema.field(at), inside.take(topics.indices))
 
 

@@ -20,6 +20,13 @@ import pyarrow.compute as pc
 
 from twistmq.client.base.codecs import decompress
 from twistmq.client.base.errors import Undecodable
+from twistmq.integrations.tables.arrow_arrays import (
+    binary_array,
+    flags_of,
+    number_array,
+    numbers_of,
+    text_array,
+)
 from twistmq.integrations.tables.bodies import records_of_batch
 from twistmq.integrations.tables.columns import (
     DERIVED_COLUMNS,
@@ -145,7 +152,8 @@ class BatchBuilder:
         starts, brokers = np.array(self._starts, np.int64), self._broker_of_rows()
         self._clear()
         if not len(starts):
-            return pa.RecordBatch.from_pylist([], schema=self.schema)
+            return pa.RecordBatch.from_arrays(
+                [pa.nulls(0, field.type) for field in self.schema], schema=self.schema)
         arrays = RecordArrays(np.frombuffer(buffer, np.uint8), starts)
         damaged, reason = arrays.damage(self._check_crc)
         if len(damaged) and not self._skip_damaged:
@@ -221,7 +229,7 @@ class BatchBuilder:
             topics = _pieces(arrays, arrays.topic_start, arrays.topic_end).dictionary_encode()
             chosen &= np.array([_is_wanted(rows, name.decode("utf-8", "replace"))
                                 for name in topics.dictionary.to_pylist()], bool)[
-                topics.indices.to_numpy(zero_copy_only=False)]
+                numbers_of(topics.indices)]
         return chosen
 
     def _built(self, arrays: RecordArrays, brokers: Any) -> Any:
@@ -232,7 +240,7 @@ class BatchBuilder:
             if bodies.null_count:
                 whole = pc.is_valid(bodies)
                 bodies = bodies.filter(whole)
-                whole = whole.to_numpy(zero_copy_only=False)
+                whole = flags_of(whole)
                 arrays.keep(whole)
                 brokers = _select_brokers(brokers, whole)
         properties = None
@@ -265,7 +273,7 @@ class BatchBuilder:
             except Undecodable as error:
                 self._give_up(arrays, index, error)
                 contents[index] = None
-        return pa.array(contents, pa.binary())
+        return binary_array(contents)
 
     def _give_up(self, arrays: RecordArrays, index: int, error: Exception) -> None:
         """Count a message that cannot be read, or raise an error if it must not be skipped."""
@@ -284,8 +292,8 @@ def _select_brokers(brokers: Any, chosen: Any) -> Any:
 
 def _broker_column(brokers: Any, count: int) -> Any:
     if isinstance(brokers, list):
-        return pa.array(brokers, pa.string()).take(pa.array(np.zeros(count, np.int64)))
-    return pa.array(brokers[1], pa.string()).take(pa.array(brokers[0]))
+        return text_array(brokers).take(number_array(np.zeros(count, np.int64)))
+    return text_array(brokers[1]).take(number_array(brokers[0]))
 
 
 def _pieces(arrays: RecordArrays, begins: Any, ends: Any) -> Any:
@@ -293,7 +301,7 @@ def _pieces(arrays: RecordArrays, begins: Any, ends: Any) -> Any:
     offsets, places = spans(begins, ends)
     whole = pa.Array.from_buffers(pa.binary(), max(len(offsets) - 1, 0),
                                   [None, pa.py_buffer(offsets), pa.py_buffer(arrays.data)])
-    return whole.take(pa.array(places))
+    return whole.take(number_array(places))
 
 
 def _is_wanted(rows: RowFilter, topic: str) -> bool:
@@ -306,13 +314,13 @@ def _as_text(values: Any) -> Any:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([value.decode("utf-8", "replace") for value in values.to_pylist()])
+        return text_array(value.decode("utf-8", "replace") for value in values.to_pylist())
 
 
 def _times(values: Any) -> Any:
     """Convert milliseconds to timestamps; a time out of range becomes the first or the last one."""
     microseconds = np.clip(values, TIME_MS_MIN, TIME_MS_MAX) * 1000
-    return pa.array(microseconds).cast(pa.timestamp("us", tz="UTC"))
+    return number_array(microseconds).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _property_column(properties: PropertyColumns, field: Any) -> Any:
@@ -326,24 +334,25 @@ def _property_column(properties: PropertyColumns, field: Any) -> Any:
             return properties.integer(names.DELAY, field.type)
         case "deliverTime":
             deliver_ms = properties.integer(names.TIMER_DELIVER_MS, pa.int64())
-            early = pc.min_element_wise(deliver_ms, pa.scalar(TIME_MS_MAX), skip_nulls=False)
-            inside = pc.max_element_wise(early, pa.scalar(TIME_MS_MIN), skip_nulls=False)
-            return pc.multiply(inside, 1000).cast(field.type)
+            latest, earliest, factor = number_array(np.array([TIME_MS_MAX, TIME_MS_MIN, 1000]))
+            early = pc.min_element_wise(deliver_ms, latest, skip_nulls=False)
+            inside = pc.max_element_wise(early, earliest, skip_nulls=False)
+            return pc.multiply(inside, factor).cast(field.type)
     return properties.text(_PROPERTY_OF[field.name])
 
 
 def _hosts(arrays: RecordArrays, store_host: bool) -> Any:
     texts, which = text_of_hosts(arrays, store_host)
-    return pa.array(texts, pa.string()).take(pa.array(which))
+    return text_array(texts).take(number_array(which))
 
 
 def _offset_ids(arrays: RecordArrays) -> Any:
     """Build the offset message ids: the address of the broker and the log offset, in hexadecimal.
     """
     if (arrays.sys_flag & record.SYS_STORE_HOST_V6).any():
-        return pa.array([
+        return text_array(
             (arrays.host_bytes(index, True) + int(log_offset).to_bytes(8, "big")).hex().upper()
-            for index, log_offset in enumerate(arrays.physical_offset)], pa.string())
+            for index, log_offset in enumerate(arrays.physical_offset))
     raw = np.empty((len(arrays), 16), np.uint8)
     raw[:, :8] = arrays.data[arrays.store_host_start[:, None] + np.arange(8)]
     raw[:, 8:] = arrays.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
@@ -358,20 +367,20 @@ _PROPERTY_OF: Final = {
 #: The columns that come from fields of the record.
 _COLUMNS: Final[dict[str, Callable[[RecordArrays], Any]]] = {
     "topic": lambda rows: _as_text(_pieces(rows, rows.topic_start, rows.topic_end)),
-    "queueId": lambda rows: pa.array(rows.queue_id),
-    "queueOffset": lambda rows: pa.array(rows.queue_offset),
-    "commitLogOffset": lambda rows: pa.array(rows.physical_offset),
+    "queueId": lambda rows: number_array(rows.queue_id),
+    "queueOffset": lambda rows: number_array(rows.queue_offset),
+    "commitLogOffset": lambda rows: number_array(rows.physical_offset),
     "offsetMsgId": _offset_ids,
-    "flag": lambda rows: pa.array(rows.flag),
-    "sysFlag": lambda rows: pa.array(rows.sys_flag),
+    "flag": lambda rows: number_array(rows.flag),
+    "sysFlag": lambda rows: number_array(rows.sys_flag),
     "bornTimestamp": lambda rows: _times(rows.born_timestamp),
     "storeTimestamp": lambda rows: _times(rows.store_timestamp),
     "bornHost": lambda rows: _hosts(rows, False),
     "storeHost": lambda rows: _hosts(rows, True),
-    "reconsumeTimes": lambda rows: pa.array(rows.reconsume_times),
-    "preparedTransactionOffset": lambda rows: pa.array(rows.prepared_transaction_offset),
-    "storeSize": lambda rows: pa.array(rows.size),
-    "bodyCRC": lambda rows: pa.array(rows.body_crc),
+    "reconsumeTimes": lambda rows: number_array(rows.reconsume_times),
+    "preparedTransactionOffset": lambda rows: number_array(rows.prepared_transaction_offset),
+    "storeSize": lambda rows: number_array(rows.size),
+    "bodyCRC": lambda rows: number_array(rows.body_crc),
     # The queue reader fills in the reason for damaged messages afterwards.
     "damage": lambda rows: pa.nulls(len(rows), pa.string()),
 }
