@@ -1,8 +1,8 @@
 """The functions that read topics, stores and traces as streams of record batches.
 
 The range of a read is determined when its function is called, so a wrong option or an unknown topic
-is reported at once. The messages are fetched while the reader is consumed. At most two batches and
-the pulls in flight are in memory at a time.
+is reported at once. The messages are fetched while the reader is consumed. The batch of the
+consumer, the batches that are read ahead and the pulls in flight are in memory at a time.
 
 Source: the Arrow C stream interface, which readers of other libraries use.
 """
@@ -44,6 +44,8 @@ _TOPIC_OPTIONS: Final = tuple(name for option in OPTIONS for name in (option.nam
 #: The approximate size of a record batch. With the 8 MiB that tasks of Spark have, a process that
 #: also runs DuckDB needs more than 300 MB.
 _BATCH_BYTES: Final = 3 << 20
+#: The size of the batches that are read ahead.
+_AHEAD_BYTES: Final = 16 << 20
 _STORE_OPTIONS: Final = tuple(name for row in STORE_OPTIONS for name in (row.name, *row.aliases))
 
 
@@ -140,4 +142,5 @@ def _store_batches(store: StoreRead, pieces: Sequence[LogPiece]
 def _reader(columns: Sequence[Column], batches: Generator[Any, None, None]
             ) -> pa.RecordBatchReader:
     """Make a reader from a generator of batches."""
-    return pa.RecordBatchReader.from_batches(arrow_schema(columns), read_ahead(batches))
+    ahead = read_ahead(batches, lambda batch: batch.nbytes, _AHEAD_BYTES)
+    return pa.RecordBatchReader.from_batches(arrow_schema(columns), ahead)
