@@ -33,6 +33,7 @@ class ExampleTests(ReadCase):
         """Run an example in a process; :returns: its output."""
         store = self.box.broker.kernel.settings.text("storePathRootDir")
         code = code.replace("127.0.0.1:9876", self.name_servers).replace("data/store", store)
+        code = code.replace("orders.duckdb", self.mktemp())
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                               timeout=100, check=False)
         # On a busy machine the broker may answer late, and the read then logs that it waits.
@@ -57,6 +58,7 @@ class ExampleTests(ReadCase):
         table = PAGE.partition("This prints:\n\n```text\n")[2].partition("```")[0]
         # DuckDB prints its progress before the table when a query takes seconds.
         self.assertIn(table.strip(), self.run_example(examples.pop("query.py")))
+        self.assertRegex(self.run_example(examples.pop("table.py")), r"^\(1000, \d+\)$")
         frames = self.run_example(examples.pop("frames.py"))
         self.assertRegex(frames, r"paid +┆ 750")
         self.assertIn("['order-0'] 250", frames)

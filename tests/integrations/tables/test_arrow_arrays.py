@@ -73,7 +73,9 @@ class ArrowArrayTests(SynchronousTestCase):
 
     def test_texts_and_bytes(self) -> None:
         """A value may be empty or null."""
-        for texts in (["a", "", "größer", None, "e"], ["a", "b"], [], [None]):
+        cases: list[list[str | None]] = [
+            ["a", "", "größer", None, "e"], ["a", "b"], [], [None]]
+        for texts in cases:
             self.check(text_array(texts), list(texts), pa.string())
             values = [None if text is None else text.encode() for text in texts]
             self.check(binary_array(values), list(values), pa.binary())
