@@ -54,7 +54,7 @@ class IndexTests(SynchronousTestCase):
         """Each file of the folder is in the index, and none is missing."""
         for part in ("frames", "store-edges", "store-batch", "extension", "filter", "metrics",
                      "mqadmin", "mqadmin-options", "trace", "client", "replication",
-                     "dledger", "dledger-frames"):
+                     "dledger", "dledger-frames", "dledger-transcripts"):
             folder = HERE / part
             found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
                      if path.is_file()}

@@ -2,7 +2,7 @@
 
     python -m tests.interop.capture_golden [frames] [store-edges] [store-batch] [extension]
         [filter] [metrics] [mqadmin] [mqadmin-options] [trace]
-        [client] [replication] [dledger] [dledger-frames]
+        [client] [replication] [dledger] [dledger-frames] [dledger-transcripts]
 
 All parts without an argument. Takes about five minutes and the ports from 29876 on
 (``--port`` sets another first one). tests/golden/README.md says what each part holds, and how the
@@ -29,6 +29,7 @@ from tests.interop.capture_options import capture_options
 from tests.interop.capture_replication import capture_replication
 from tests.interop.capture_store import capture_store
 from tests.interop.capture_trace import capture_trace
+from tests.interop.capture_transcripts import capture_transcripts
 from tests.interop.gallery import GOLDEN
 
 PARTS = {"frames": capture_frames, "store-edges": capture_store,
@@ -37,7 +38,7 @@ PARTS = {"frames": capture_frames, "store-edges": capture_store,
          "mqadmin": capture_mqadmin, "mqadmin-options": capture_options,
          "trace": capture_trace, "client": capture_client,
          "replication": capture_replication, "dledger": capture_ledger,
-         "dledger-frames": capture_members}
+         "dledger-frames": capture_members, "dledger-transcripts": capture_transcripts}
 
 
 def main() -> None:

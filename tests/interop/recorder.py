@@ -28,12 +28,14 @@ BINARY_HEAD: Final = struct.Struct(">hbhii")
 class Frame:
     """One frame as it was relayed, with its length.
 
-    ``connection`` counts the recorder's connections from 0.
+    ``connection`` counts the recorder's connections from 0, and ``seconds`` is the time at which
+    the frame was relayed, of a steady clock.
     """
 
     data: bytes
     connection: int = 0
     from_client: bool = True
+    seconds: float = 0.0
 
     @property
     def body(self) -> bytes:
@@ -144,16 +146,23 @@ class Recorder:
             while data := source.recv(65536):
                 waiting += data
                 while len(waiting) >= 4 and len(waiting) >= (size := frame_size(waiting)):
-                    frame, waiting = waiting[:size], waiting[size:]
+                    frame = Frame(waiting[:size], number, from_client, time.monotonic())
+                    waiting = waiting[size:]
                     with self._lock:
-                        self.frames.append(Frame(frame, number, from_client))
-                    target.sendall(frame if from_client else frame.replace(*self.rewrite)
-                                   if self.rewrite[0] else frame)
+                        self.frames.append(frame)
+                    self.pass_on(target, frame)
         except OSError:
             pass
         for end in (source, target):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def pass_on(self, target: socket.socket, frame: Frame) -> None:
+        """Send a frame to the other side; a subclass may change what is sent."""
+        data = frame.data
+        if self.rewrite[0] and not frame.from_client:
+            data = data.replace(*self.rewrite)
+        target.sendall(data)
 
     def exchanges(self, code: int, *, from_client: bool = True) -> list[Exchange]:
         """Every request with this code, in order, with its reply."""

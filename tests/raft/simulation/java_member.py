@@ -66,6 +66,8 @@ _CALL_MS: Final = 3000
 _PUSH_MS: Final = 1000
 _PAUSE_MS: Final = 500
 _WINDOW: Final = 1000
+#: How often the thread that keeps the state looks around.
+_TURN_MS: Final = 10
 _NEVER_MS: Final = 1 << 60
 _BIGGER_LOG: Final = (
     VoteResult.REJECT_EXPIRED_LEDGER_TERM, VoteResult.REJECT_SMALL_LEDGER_END_INDEX)
@@ -132,6 +134,7 @@ class JavaMember:
         self._known_term = self.term
         # election
         self._raises_at_once = False
+        self._raise_ms = 0
         self._raises_next = False
         self._next_vote_ms = 0
         self._round: _Round | None = None
@@ -148,6 +151,8 @@ class JavaMember:
         # follower
         self._heard_ms = 0
         self._parked: dict[int, tuple[int, PushRequest, int]] = {}
+        #: Comparisons, truncations and commits, which wait until it follows a leader.
+        self._changes: list[tuple[int, PushRequest]] = []
 
     @property
     def hard_state(self) -> HardState:
@@ -163,7 +168,8 @@ class JavaMember:
         """When the threads of this member have something to do."""
         times = [self._now_ms + _HEARTBEAT_MS]
         if self.role is Role.CANDIDATE:
-            times.append(self._round.deadline_ms if self._round else self._next_vote_ms)
+            times.append(self._round.deadline_ms if self._round else self._raise_ms
+                         if self._raises_at_once else self._next_vote_ms)
         elif self.role is Role.FOLLOWER:
             times.append(self._heard_ms + _LEAD_MS + 1)
             times += [parked_ms + _PUSH_MS for first, (_, _, parked_ms) in self._parked.items()
@@ -263,6 +269,11 @@ class JavaMember:
         if self._wish is not None:
             self._end_wish(ResponseCode.EXPIRED_TERM)
 
+    def _raise_soon(self) -> None:
+        """Raise the term when the thread that keeps the state looks around."""
+        self._raises_at_once = True
+        self._raise_ms = self._now_ms + _TURN_MS
+
     def _vote_ms(self, longer_ms: int = 0) -> int:
         if self._now_ms < self._taking_until_ms:
             return self._now_ms + 30 + int(self._draw * 70)
@@ -284,7 +295,8 @@ class JavaMember:
     def _work_as_candidate(self) -> None:
         if self._round is not None:
             self._judge_round(self._round)
-        elif self._now_ms >= self._next_vote_ms or self._raises_at_once:
+        elif self._now_ms >= (
+                self._raise_ms if self._raises_at_once else self._next_vote_ms):
             if self._raises_next or self._raises_at_once:
                 self.term = max(self._known_term, self.term + 1)
                 self._known_term = self.term
@@ -363,7 +375,7 @@ class JavaMember:
             return VoteResult.REJECT_EXPIRED_VOTE_TERM
         if request.term > self.term:
             self._become_candidate(request.term)
-            self._raises_at_once = True
+            self._raise_soon()
             return VoteResult.REJECT_TERM_NOT_READY
         if self._voted_for not in ("", request.leader):
             return (VoteResult.REJECT_ALREADY_HAS_LEADER if self.leader
@@ -410,7 +422,7 @@ class JavaMember:
             return ResponseCode.EXPIRED_TERM
         if request.term > self.term:
             self._become_candidate(request.term)
-            self._raises_at_once = True
+            self._raise_soon()
             return ResponseCode.TERM_NOT_READY
         if not self.leader:
             self._follow(request.term, request.leader)
@@ -430,10 +442,10 @@ class JavaMember:
                 self._end_push(question, request, ResponseCode.REPEATED_PUSH)
             else:
                 self._parked[first] = question, request, self._now_ms
-        elif self.role is Role.FOLLOWER:
+        else:
             if request.type is not PushType.COMMIT:
                 self._parked.clear()
-            self._change_log(question, request)
+            self._changes.append((question, request))
 
     def _change_log(self, question: int, request: PushRequest) -> None:
         code = ResponseCode.SUCCESS
@@ -476,6 +488,8 @@ class JavaMember:
         if self._now_ms - self._heard_ms > _LEAD_MS:
             self._become_candidate(self.term)
             return
+        while self._changes:
+            self._change_log(*self._changes.pop(0))
         while (parked := self._parked.pop(self.log.end_index + 1, None)) is not None:
             question, request, _ = parked
             code = ResponseCode.INCONSISTENT_STATE
@@ -728,7 +742,7 @@ class JavaMember:
             self._taking_until_ms = self._now_ms + 1000
             self._known_term = max(self._known_term, self.term + 1)
             self._become_candidate(self.term + 1)
-            self._raises_at_once = True
+            self._raise_soon()
             self._wish = question, request, self._now_ms + _CALL_MS
         elif self._now_ms >= until_ms:
             self._end_wish(ResponseCode.TAKE_LEADERSHIP_FAILED)
