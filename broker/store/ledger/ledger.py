@@ -262,12 +262,14 @@ class Ledger:
         """
         log, body = self._log, entry.body
         begin_position = self._fitting_position(position, len(body))
+        # A leader that was killed after it had closed a file begins the next one.
+        following = log.next_file_start(position - 1)
         begin = entry.position + ENTRY_HEAD_SIZE
         if entry.index < 0 or (index >= 0 and entry.index != index):
             why = f"entry {index} comes next"
         elif entry.term < term or entry.term < 0:
             why = f"the entry before it has term {term}"
-        elif entry.position != begin_position:
+        elif entry.position not in (begin_position, following):
             why = (f"the next entry of this size begins at {begin_position}; "
                    "mappedFileSizeCommitLog may differ")
         elif not RECORD_SIZE_MIN <= len(body) <= log.record_size_max:

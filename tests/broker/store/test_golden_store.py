@@ -11,6 +11,7 @@ from twistmq.protocol.properties import UNIQ_KEY
 from twistmq.protocol.record import (
     CHECK_FILE_END,
     MessageRecord,
+    StoredMessage,
     check_record,
     decode_record,
     encode_record,
@@ -29,6 +30,15 @@ def golden_files() -> dict[str, bytes]:
         for path in sorted(GOLDEN.rglob("*"))
         if path.is_file() and path.name != "sent.txt"
     }
+
+
+def record_of(message: StoredMessage) -> MessageRecord:
+    """Return a stored message as one that was not stored yet."""
+    return MessageRecord(
+        message.topic, message.queue_id, message.body, message.properties,
+        message.born_timestamp, message.born_host, message.store_host, [], flag=message.flag,
+        sys_flag=message.sys_flag, reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset)
 
 
 class GoldenStoreTests(SynchronousTestCase):
@@ -72,17 +82,22 @@ class GoldenStoreTests(SynchronousTestCase):
         self.assertGreater(len(records), 38)
         for data in records:
             message = decode_record(data)
-            record = MessageRecord(
-                message.topic, message.queue_id, message.body, message.properties,
-                message.born_timestamp, message.born_host, message.store_host, [],
-                flag=message.flag, sys_flag=message.sys_flag,
-                reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=message.prepared_transaction_offset,
-            )
+            record = record_of(message)
             record.queue_offset = message.queue_offset
             record.physical_offset = message.physical_offset
             record.store_timestamp = message.store_timestamp
             self.assertEqual(encode_record(record), data)
+
+    def test_appended_messages_have_the_same_bytes(self) -> None:
+        """An empty store gives the same messages the same offsets, and the same ends of files."""
+        box = StoreBox(mapped_file_size_commit_log=FILE_SIZE).open()
+        for data in self.records():
+            message = decode_record(data)
+            box.now_ms = message.store_timestamp
+            box.append(record_of(message))
+        for path, data in self.files.items():
+            if "/commitlog/" in path:
+                self.assertEqual(box.disk.read_file(path), data, msg=path)
 
     def test_everything_sent_is_found(self) -> None:
         """Each message is found by queue offset, offset id and unique id."""

@@ -15,7 +15,7 @@ __all__ = ["CASES", "FIRST_COUNT", "GOLDEN_SIZES", "GoldenBox", "unpack"]
 
 GOLDEN: Final = Path(__file__).resolve().parents[3] / "golden" / "dledger"
 #: (version, state) of each store.
-CASES: Final = [(version, state) for version in ("4.9.4", "5.5.0")
+CASES: Final = [(version, state) for version in ("4.9.4", "5.3.3", "5.5.0")
                 for state in ("stopped", "killed")]
 #: The number of sends before the clean stop.
 FIRST_COUNT: Final = 120

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.broker.store.ledger.golden import CASES, FIRST_COUNT, GOLDEN_SIZES, GoldenBox, unpack
-from twistmq.broker.store.entry_heads import UNIT_SIZE
-from twistmq.broker.store.ledger.state_files import read_checkpoint, read_hard_state
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.entry_heads import ENTRY_FILLER, ENTRY_HEAD, ENTRY_HEAD_SIZE, UNIT_SIZE
+from twistmq.broker.store.ledger.state_files import (
+    LedgerCheckpoint,
+    read_checkpoint,
+    read_hard_state,
+    write_checkpoint,
+)
 from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
 from twistmq.broker.testing.store import message
 from twistmq.protocol.record import StoredMessage, decode_record, has_queue_entry
@@ -80,6 +87,53 @@ class GoldenLedgerTests(SynchronousTestCase):
                 for name in ours.disk.list_directory(f"{LEDGER_FOLDER}/index"))
             with open(root / f"dledger-n0/index/{0:020d}", "rb") as theirs:
                 self.assertEqual(units[:size], theirs.read(size))
+
+    def test_an_end_in_the_middle_of_a_roll(self) -> None:
+        """A kill between the filler of a file and the first entry of the next one."""
+        for version, state in CASES:
+            for case in ("no file", "zeros", "a part of a head"):
+                root = Path(self.mktemp()).absolute()
+                unpack(version, state, root)
+                last = self.end_at_filler(root / "dledger-n0", case)
+                box = GoldenBox.over(root)
+                self.addCleanup(box.store.close)
+                self.assertEqual(box.ledger.end_index, last, (version, state, case))
+                box.commit()
+                box.lead_term(99)
+                (record,) = box.append(message("T", b"after the roll"))
+                box.commit()
+                self.assertEqual(box.bodies("T"), [b"after the roll"])
+                entries = box.ledger.read(0, 1 << 30)
+                self.assertEqual(record.physical_offset, entries[-1].position + ENTRY_HEAD_SIZE)
+                again = box.after_kill()
+                self.addCleanup(again.store.close)
+                self.assertEqual(again.ledger.read(0, 1 << 30), entries)
+                self.assertEqual(entries[-1].index, last + 2)
+
+    def end_at_filler(self, ledger: Path, case: str) -> int:
+        """Leave what a kill leaves in the middle of the first roll; :returns: the last index.
+
+        :param case: what there is of the next file.
+        """
+        first, second, *others = sorted((ledger / "data").iterdir())
+        data, at, last = first.read_bytes(), 0, -1
+        while data[at : at + 4] != ENTRY_FILLER:
+            _, size, last, *_ = ENTRY_HEAD.unpack_from(data, at)
+            at += size
+        for path in others:
+            path.unlink()
+        head = second.read_bytes()[:16]
+        second.unlink()
+        if case != "no file":
+            second.write_bytes((head if case == "a part of a head" else b"").ljust(
+                len(data), b"\0"))
+        with (ledger / f"index/{0:020d}").open("r+b") as index:
+            index.seek(UNIT_SIZE * (last + 1))
+            index.write(bytes(UNIT_SIZE * 400))
+        write_checkpoint(RealDisk(), str(ledger), LedgerCheckpoint(last - 1, last))
+        # Its queues never have messages that are not in the log.
+        shutil.rmtree(ledger.parent / "consumequeue")
+        return last
 
     def test_it_goes_on(self) -> None:
         """Our broker appends to each of the stores, and finds every message again."""

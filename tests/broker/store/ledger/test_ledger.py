@@ -170,6 +170,31 @@ class FollowTests(LedgerCase):
         self.follower.ledger.extend(1, wrong)
         self.assertEqual(self.data(self.follower), self.data(self.leader))
 
+    def test_an_entry_may_begin_a_file_before_the_last_one_is_full(self) -> None:
+        """A leader that was killed after it had closed a file goes on in the next one."""
+        entries = self.entries(self.leader)
+        self.copy_to(self.follower, entries[:5])
+        log = self.follower.store.commit_log
+        start = log.next_file_start(log.max_offset)
+        early = self.moved(entries[5], start)
+        self.follower.ledger.append([early])
+        again = self.follower.after_kill()
+        self.assertEqual(self.entries(again), [*entries[:5], early])
+        for position in (start + 4 * log.file_size, start + 2):
+            self.assertRaises(EntryRefused, again.ledger.append, [self.moved(entries[6], position)])
+
+    def test_no_file_is_left_empty(self) -> None:
+        """An entry cannot leave out a whole file."""
+        entry = self.entries(self.leader)[0]
+        file_size = self.follower.store.commit_log.file_size
+        self.assertRaises(EntryRefused, self.follower.ledger.append, [self.moved(entry, file_size)])
+
+    def moved(self, entry: StoredEntry, position: int) -> StoredEntry:
+        """Return an entry at another position."""
+        place = (position + ENTRY_HEAD_SIZE).to_bytes(8, "big")
+        return dataclasses.replace(
+            entry, position=position, body=entry.body[:28] + place + entry.body[36:])
+
     def test_what_does_not_fit_is_refused(self) -> None:
         """An entry with a wrong index, term, position, size or record is refused and not stored."""
         entries = self.entries(self.leader)
