@@ -48,8 +48,11 @@ class Pusher:
         self._window_bytes = self._window_max = 0
         self._resume_ms = state.now_ms
         self._last_push_ms = state.now_ms
+        #: The failed pushes since the last one that succeeded at the end of the follower's log.
         self._failures = 0
         self._repeated = 0
+        #: How often the follower has refused the entry that follows its last one.
+        self._refused = 0
         self._start_compare()
 
     @property
@@ -108,6 +111,8 @@ class Pusher:
             self._note_appended(push, response)
         elif response.code is ResponseCode.INCONSISTENT_STATE:
             self._start_compare()
+        elif response.code is ResponseCode.SUCCESS:
+            self._failures = 0
         return call.sent_ms if response.code is ResponseCode.SUCCESS else None
 
     def __contains__(self, number: int) -> bool:
@@ -143,7 +148,9 @@ class Pusher:
             self.match_index = max(self.match_index, index)
             if index + 1 < self._differs:
                 self._probe_index = (index + self._differs) // 2
-            elif response.end_index > index:
+            elif response.end_index > index or self._refused > 1:
+                # The end of the follower's last file may have been closed in a crash, so that its
+                # next entry would begin a file. A cut after its last entry opens it again.
                 self._truncate_at(index)
             else:
                 self._append_from(index + 1)
@@ -189,7 +196,6 @@ class Pusher:
         self._next_index = index
         settings = self._state.settings
         self._window_max = min(settings.push_window_begin_bytes, settings.push_window_bytes)
-        self._failures = 0
 
     def _note_appended(self, push: _Push, response: PushResponse) -> None:
         if response.code is ResponseCode.SUCCESS:
@@ -197,7 +203,7 @@ class Pusher:
             last = response.index + max(response.count, 1) - 1
             if push.first <= last <= push.last:
                 self.match_index = max(self.match_index, last)
-                self._repeated = 0
+                self._failures = self._repeated = self._refused = 0
                 self._window_max = min(self._window_max + push.size,
                                        self._state.settings.push_window_bytes)
             else:
@@ -209,6 +215,9 @@ class Pusher:
             if self._repeated > 1:
                 self._fail()
         else:
+            if (response.code is ResponseCode.INCONSISTENT_STATE
+                    and push.first == self.match_index + 1):
+                self._refused += 1
             self._fail()
 
     def _fail(self) -> None:

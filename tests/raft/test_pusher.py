@@ -166,6 +166,32 @@ class PusherTests(SynchronousTestCase):
             leader.wait(1)
             self.assertEqual(self.kinds(leader)[-1], (COMPARE, 10, 1), code)
 
+    def test_a_follower_that_refuses_the_entry_after_its_last_one(self) -> None:
+        """Its log is cut after its last entry, and it is asked twice a second at most."""
+        leader = self.caught_up()
+        leader.tell(Propose(1, (b"x",)))
+        leader.acknowledge(code=INCONSISTENT, end=9)
+        before = len(leader.pushes())
+        for _ in range(3):
+            leader.acknowledge(code=INCONSISTENT, end=9)
+            leader.acknowledge(end=9)
+            if self.kinds(leader)[-1][0] is TRUNCATE:
+                leader.acknowledge(end=9)
+            self.assertEqual(self.kinds(leader)[-1], (APPEND, 10, 1))
+            leader.acknowledge(code=INCONSISTENT, end=9)
+            leader.wait(499)
+            count = len(leader.pushes())
+            leader.wait(1)
+            self.assertEqual(len(leader.pushes()), count + 1, self.kinds(leader))
+        self.assertEqual(self.kinds(leader)[before - 1 : before + 6], [
+            (COMPARE, 10, 1), (COMPARE, 9, 1), (APPEND, 10, 1), (COMPARE, 10, 1),
+            (COMPARE, 9, 1), (TRUNCATE, 9, 1), (APPEND, 10, 1)])
+        leader.acknowledge(code=INCONSISTENT, end=9)
+        leader.acknowledge(end=9)
+        leader.acknowledge(end=9)
+        leader.acknowledge()
+        self.assertEqual(leader.member.committed_index, 10)
+
     def test_a_push_without_an_answer(self) -> None:
         """The entries are sent again after a second, and late answers are ignored."""
         leader = self.caught_up()
