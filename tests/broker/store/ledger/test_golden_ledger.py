@@ -90,25 +90,25 @@ class GoldenLedgerTests(SynchronousTestCase):
 
     def test_an_end_in_the_middle_of_a_roll(self) -> None:
         """A kill between the filler of a file and the first entry of the next one."""
-        for version, state in CASES:
-            for case in ("no file", "zeros", "a part of a head"):
-                root = Path(self.mktemp()).absolute()
-                unpack(version, state, root)
-                last = self.end_at_filler(root / "dledger-n0", case)
-                box = GoldenBox.over(root)
-                self.addCleanup(box.store.close)
-                self.assertEqual(box.ledger.end_index, last, (version, state, case))
-                box.commit()
-                box.lead_term(99)
-                (record,) = box.append(message("T", b"after the roll"))
-                box.commit()
-                self.assertEqual(box.bodies("T"), [b"after the roll"])
-                entries = box.ledger.read(0, 1 << 30)
-                self.assertEqual(record.physical_offset, entries[-1].position + ENTRY_HEAD_SIZE)
-                again = box.after_kill()
-                self.addCleanup(again.store.close)
-                self.assertEqual(again.ledger.read(0, 1 << 30), entries)
-                self.assertEqual(entries[-1].index, last + 2)
+        for (version, state), case in zip(
+                CASES[::2], ("no file", "zeros", "a part of a head"), strict=True):
+            root = Path(self.mktemp()).absolute()
+            unpack(version, state, root)
+            last = self.end_at_filler(root / "dledger-n0", case)
+            box = GoldenBox.over(root)
+            self.addCleanup(box.store.close)
+            self.assertEqual(box.ledger.end_index, last, (version, case))
+            box.commit()
+            box.lead_term(99)
+            (record,) = box.append(message("T", b"after the roll"))
+            box.commit()
+            self.assertEqual(box.bodies("T"), [b"after the roll"])
+            entries = box.ledger.read(0, 1 << 30)
+            self.assertEqual(record.physical_offset, entries[-1].position + ENTRY_HEAD_SIZE)
+            again = box.after_kill()
+            self.addCleanup(again.store.close)
+            self.assertEqual(again.ledger.read(0, 1 << 30), entries)
+            self.assertEqual(entries[-1].index, last + 2)
 
     def end_at_filler(self, ledger: Path, case: str) -> int:
         """Leave what a kill leaves in the middle of the first roll; :returns: the last index.
