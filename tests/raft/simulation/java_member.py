@@ -631,8 +631,11 @@ class JavaMember:
         return self._ask(pusher.peer, request, take)
 
     def _compare_again(self, pusher: _Pusher, pause_ms: int = _PAUSE_MS) -> None:
+        if pusher.is_appending or pusher.is_truncating:
+            # A comparison that failed is made again at the same index.
+            pusher.probe_index = -1
         pusher.is_appending = pusher.is_truncating = False
-        pusher.probe_index, pusher.call = -1, 0
+        pusher.call = 0
         pusher.pending.clear()
         pusher.resume_ms = self._now_ms + pause_ms
 

@@ -1,4 +1,4 @@
-"""The double of Apache's member answers as Apache's members did in recorded exchanges."""
+"""The double of Apache's member answers and pushes as recorded members of Apache's did."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.raft.simulation import java_member
-from tests.raft.simulation.transcript import MEMBERS, read_transcript, replay
+from tests.raft.simulation.transcript import MEMBERS, Row, read_transcript, replay
+from twistmq.protocol.codes import DLedgerRequestCode
 
 TRANSCRIPTS: Final = Path(__file__).resolve().parents[2] / "golden" / "dledger-transcripts"
 #: The interval of heartbeats in the recordings, see tests/interop/ledger_members.py.
 HEARTBEAT_MS: Final = 500
-#: The answers of the three members that are compared at least.
-COUNT_MIN: Final = 80
+#: The answers of the three members that are compared at least, and the pushes of their leaders.
+ANSWERS_MIN: Final = 80
+PUSHES_MIN: Final = 42
 
 
 class TranscriptTests(SynchronousTestCase):
@@ -27,19 +29,28 @@ class TranscriptTests(SynchronousTestCase):
     def check(self, version: str) -> None:
         """Replay the transcript of a version for each member."""
         rows = read_transcript(TRANSCRIPTS / f"{version}.jsonl.xz")
-        compared = 0
+        answers = pushes = 0
         for member in MEMBERS:
             double, differences, count = replay(rows, member)
             self.assertEqual(differences, [])
             self.assertEqual(double.unasked, [])
-            compared += count
-        self.assertGreaterEqual(compared, COUNT_MIN)
+            answers += count
+            for peer, each in double.pushes.items():
+                self.assertEqual((each.differences, each.sent), ([], []), f"{member} to {peer}")
+                pushes += each.count
+        self.assertGreaterEqual(answers, ANSWERS_MIN)
+        self.assertGreaterEqual(pushes, PUSHES_MIN)
+        self.check_kinds(rows)
+
+    def check_kinds(self, rows: list[Row]) -> None:
+        """Check that a transcript has the exchanges that matter."""
         answers = [row["answer"] for row in rows if "answer" in row]
-        # Elections, entries, a refused leader and a lead that was handed over.
-        self.assertLessEqual({200, 403}, {answer["code"] for answer in answers})
+        self.assertLessEqual({200, 403, 406, 416}, {answer["code"] for answer in answers})
         self.assertLessEqual({"ACCEPT", "REJECT_TERM_NOT_READY", "REJECT_ALREADY_VOTED"}, {
             answer.get("voteResult") for answer in answers})
-        self.assertIn(51005, {row.get("code") for row in rows})
+        self.assertIn(DLedgerRequestCode.LEADERSHIP_TRANSFER, {row.get("code") for row in rows})
+        self.assertLessEqual({"COMPARE", "TRUNCATE", "APPEND", "COMMIT"}, {
+            row["request"].get("type") for row in rows if "request" in row})
 
     def test_answers_of_4_9_4(self) -> None:
         """DLedger 0.2.6."""
