@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,15 +14,25 @@ from tests.interop.clients import JavaTestCase
 from tests.interop.peer import Peer
 from tests.interop.recorder import PlainClient
 from tests.interop.servers import free_port
-from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.disk import RealDisk, RealFile
+from twistmq.broker.store.entry_heads import ENTRY_FILLER
 from twistmq.broker.store.ledger.entry_index import INDEX_FILE_SIZE
-from twistmq.broker.store.ledger.state_files import HardState, write_hard_state
+from twistmq.broker.store.ledger.state_files import (
+    HardState,
+    read_hard_state,
+    write_hard_state,
+)
 from twistmq.broker.testing.ledger_store import LedgerBox
 from twistmq.broker.testing.store import message, small_settings
+from twistmq.protocol.record import decode_record
 
 TOPIC: Final = "LedgerExchange"
 QUEUES: Final = 4
 COUNT: Final = 160
+#: What a kill leaves of a write: the magic, the size and the index of a head.
+_TORN_BYTES: Final = 16
+#: The kills of Apache's broker while its files roll.
+_KILLS: Final = 8
 
 
 class _Box(LedgerBox):
@@ -51,13 +64,59 @@ def read_queue(client: PlainClient, queue_id: int) -> list[bytes]:
     return records
 
 
+class _Killed(BaseException):
+    """The process ends here."""
+
+
 class LedgerStoreTests(JavaTestCase):
     """A group of one member, which is ours, then Apache's, then ours again."""
 
     version = "5.5.0"
 
-    def exchange(self, version: str, *, kill: bool) -> None:
-        """Fill a ledger, have Apache's broker read all of it and append, and read that."""
+    def stop_box(self, box: _Box) -> None:
+        """Stop our store cleanly."""
+        self.successResultOf(box.store.stop())
+
+    def kill_box(self, box: _Box) -> None:
+        """End our store as a kill does."""
+        box.store.flush_step(box.now_ms)
+        box.store.close()
+
+    def kill_in_roll(self, box: _Box, changes: int) -> None:
+        """End our store while an append begins a new file of the log.
+
+        The append writes the units of the index, the filler of the old file, and the entry.
+
+        :param changes: the writes that are complete; the first bytes of the next one are written.
+        """
+        log = box.store.commit_log
+        record = message(TOPIC, b"x" * 2000, queue_id=2)
+        while log.next_file_start(log.max_offset) - log.max_offset > 2000:
+            box.append(record)
+        box.commit()
+        write_at, left = RealFile.write_at, changes
+
+        def write(file: RealFile, position: int, data: bytes | bytearray | memoryview) -> None:
+            nonlocal left
+            if not left:
+                write_at(file, position, bytes(data)[:_TORN_BYTES])
+                raise _Killed
+            left -= 1
+            write_at(file, position, data)
+
+        self.patch(RealFile, "write_at", write)
+        self.assertRaises(_Killed, box.append, record)
+        self.patch(RealFile, "write_at", write_at)
+        box.store.close()
+
+    def exchange(
+        self, version: str, end: Callable[[_Box], None], *, kill: bool
+    ) -> None:
+        """Fill a ledger, have Apache's broker read all of it and append, and read that.
+
+        :param end: ends our store.
+        :param kill: whether Apache's broker is killed at the end.
+        """
         root = self.folder / "peer/store"
         box = _Box.over(root)
         box.lead_term(1)
@@ -70,11 +129,7 @@ class LedgerStoreTests(JavaTestCase):
         expected: list[list[bytes]] = [[] for _ in range(QUEUES)]
         for entry in entries[1:]:
             expected[(entry.index - 1) % QUEUES].append(entry.body)
-        if kill:
-            box.store.flush_step(box.now_ms)
-            box.store.close()
-        else:
-            self.successResultOf(box.store.stop())
+        end(box)
         peer: Peer = self.start_apache(version=version, settings={
             **LEDGER_SETTINGS, "dLegerPeers": f"n0-127.0.0.1:{free_port()}"})
         with PlainClient(peer.broker_port) as client:
@@ -100,8 +155,71 @@ class LedgerStoreTests(JavaTestCase):
 
     def test_4_9_4_goes_on_after_a_stop(self) -> None:
         """Version 4.9.4 reads and appends after clean stops."""
-        self.exchange("4.9.4", kill=False)
+        self.exchange("4.9.4", self.stop_box, kill=False)
 
     def test_5_5_0_goes_on_after_a_kill(self) -> None:
         """Version 5.5.0 reads and appends after kills."""
-        self.exchange("5.5.0", kill=True)
+        self.exchange("5.5.0", self.kill_box, kill=True)
+
+    def test_5_5_0_goes_on_after_a_kill_at_the_begin_of_a_file(self) -> None:
+        """The old file has its filler, and the new one a part of a head."""
+        self.exchange("5.5.0", lambda box: self.kill_in_roll(box, 2), kill=True)
+
+    def long_4_9_4_goes_on_after_a_kill_at_the_begin_of_a_file(self) -> None:
+        """The same with version 4.9.4."""
+        self.exchange("4.9.4", lambda box: self.kill_in_roll(box, 2), kill=True)
+
+    def long_5_5_0_goes_on_after_a_kill_at_the_end_of_a_file(self) -> None:
+        """The index has a unit whose entry does not exist, and the filler is torn."""
+        self.exchange("5.5.0", lambda box: self.kill_in_roll(box, 1), kill=True)
+
+    def long_kills_of_5_5_0_while_files_roll(self) -> None:
+        """Each file has two messages, so kills come near a roll; ours goes on after each kill."""
+        root, chance = self.folder / "peer/store", random.Random(1)
+        peer = Peer(self.folder / "peer", "5.5.0", broker_port=free_port(), heap="512m",
+                    with_namesrv=False, settings={
+                        **LEDGER_SETTINGS, "dLegerPeers": f"n0-127.0.0.1:{free_port()}"})
+        self.addCleanup(peer.stop, kill=True)
+        acknowledged: list[bytes] = []
+        at_rolls = 0
+        for _ in range(_KILLS):
+            peer.start()
+            self.fill_until_killed(peer, chance.uniform(0.2, 0.8), acknowledged)
+            box = _Box.over(root)
+            found = {decode_record(entry.body).body for entry in box.ledger.read(0, 1 << 30)}
+            self.assertEqual([body[:9] for body in acknowledged if body not in found], [])
+            log = box.store.commit_log
+            at_rolls += log.peek(log.max_offset, 4) == ENTRY_FILLER
+            term = read_hard_state(box.disk, box.folder).term + 1
+            box.commit()
+            box.lead_term(term)
+            (record,) = box.append(message(TOPIC, b"ours %d" % term))
+            box.commit()
+            acknowledged.append(record.body)
+            self.assertEqual(box.bodies(TOPIC)[-1], record.body)
+            write_hard_state(box.disk, box.folder, HardState(term, "n0", True))
+            self.stop_box(box)
+        print(f"{_KILLS} kills, {at_rolls} of them at the end of a file; "
+              f"{len(acknowledged)} messages are there")
+
+    def fill_until_killed(self, peer: Peer, seconds: float, acknowledged: list[bytes]) -> None:
+        """Send messages of half a file, and kill the broker meanwhile."""
+        with PlainClient(peer.broker_port) as client:
+            def is_sent() -> bool:
+                body = b"%08d " % len(acknowledged) * 700
+                try:
+                    send(client, TOPIC, 0, body, "")
+                except RuntimeError:
+                    return False
+                acknowledged.append(body)
+                return True
+
+            wait_for("the broker leads its group", is_sent, 90)
+            killer = threading.Timer(seconds, peer.stop, kwargs={"kill": True})
+            killer.start()
+            try:
+                while True:
+                    is_sent()
+            except OSError:
+                # The broker is dead.
+                killer.join()
