@@ -155,7 +155,7 @@ class DLedgerEntry(msgspec.Struct, rename="camel", gc=False):
     body_crc: Int32 = 0
     chain_crc: Int32 = 0
     channel: Int32 = 0
-    index: Int64 = -1
+    index: Int64 = 0
     magic: Int32 = 0
     pos: Int64 = 0
     size: Int32 = 0

@@ -109,6 +109,11 @@ class ReadingTests(SynchronousTestCase):
         self.assertEqual((body.group, body.term, body.leader_id, body.local_id),
                          (UNSET, -1, "n1", UNSET))
 
+    def test_an_entry_without_numbers(self) -> None:
+        """All numbers of Java's entries begin with 0."""
+        body = PushEntryRequest.decode(b'{"entry":{"index":null,"body":"AA=="}}')
+        self.assertEqual(body.entry, DLedgerEntry(b"\0", index=0, term=0, pos=0))
+
     def test_enums_as_ordinals(self) -> None:
         """The ordinals count in the order of Apache's enums."""
         for ordinal, name in enumerate(dledger.PUSH_TYPES):
