@@ -80,6 +80,9 @@ class ReviveQueue:
         self._early: dict[PointKey, tuple[list[int], int]] = {}
         #: All messages that were due before this time are in the queue and were read; Unix ms.
         self._known_ms = 0
+        #: A time before which all due messages were delivered, Unix ms, and the end of the log
+        #: behind these deliveries; None: none waits to be readable.
+        self._delivered: tuple[int, int] | None = None
         #: (required durable end of the commit log, consumer offset to commit then).
         self._unsaved: deque[tuple[int, int]] = deque()
         self._saved = -1
@@ -117,6 +120,7 @@ class ReviveQueue:
         self._early.clear()
         self._unsaved.clear()
         self._known_ms = 0
+        self._delivered = None
 
     # --- reading
 
@@ -163,7 +167,7 @@ class ReviveQueue:
         if len(self._open) >= _OPEN_MAX:
             return False
         # Taken before reading: messages delivered during the read are due later than this.
-        delivered_ms = self._state.delivered_ms()
+        delivered_ms = self._readable_ms()
         offset = self._corrected(self._next)
         entries = store.queues.entries(self._topic, self.queue_id, offset, _READ_COUNT)
         for log_offset, size, _ in entries:
@@ -181,6 +185,22 @@ class ReviveQueue:
         if self._early:
             self._forget_early()
         return bool(entries)
+
+    def _readable_ms(self) -> int:
+        """Return a time before which all due messages were delivered and are readable, Unix ms.
+
+        Where replicas have a say, a delivery is readable a moment after it was stored.
+
+        :returns: 0 while they are not readable yet.
+        """
+        store = self._broker.store
+        if self._delivered is None:
+            self._delivered = self._state.delivered_ms(), store.commit_log.max_offset
+        delivered_ms, end = self._delivered
+        if store.dispatch.offset < end:
+            return 0
+        self._delivered = None
+        return delivered_ms
 
     def _take(self, message: StoredMessage, offset: int) -> None:
         """:raises WireError: when the message is not valid."""

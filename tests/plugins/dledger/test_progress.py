@@ -197,6 +197,21 @@ class PoppedTests(ProgressCase):
         self.kill_leader()
         self.assert_everywhere([b"kept"], POP_RETRY)
 
+    def test_an_acknowledgement_that_the_group_has_not_agreed_on_yet(self) -> None:
+        """The message does not come again, although its check point can be read first."""
+        self.send(b"a")
+        [popped] = self.pop()
+        self.ack(popped)
+        queues = self.leader.kernel.store.queues
+        self.group.until(lambda: queues.max_offset(REVIVE_TOPIC, 0), "the check point")
+        self.group.isolate(self.leader.name)
+        self.group.run(3)
+        self.assertEqual(queues.max_offset(REVIVE_TOPIC, 0), 1)
+        self.group.cut.clear()
+        self.group.until(lambda: queues.max_offset(REVIVE_TOPIC, 0) == 2, "the acknowledgement")
+        self.group.run(3)
+        self.assertEqual(self.group.bodies(self.leader.name, POP_RETRY), [])
+
     def test_a_revival_in_vain_is_made_again(self) -> None:
         """The offset of the revive topic at the old leader does not advance."""
         self.send(b"a")
