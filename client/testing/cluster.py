@@ -255,18 +255,22 @@ class MemoryCluster:
         self.name_server = MemoryNameServer(self._reactor, NAMESRV, self._steady_ms)
         self.brokers: dict[str, MemoryBroker] = {}
         for number in range(brokers):
-            name = f"broker-{chr(ord('a') + number)}"
-            self.brokers[name] = MemoryBroker(
-                self._reactor, name, f"10.0.0.{number + 1}:10911", self.name_server,
-                self._steady_ms, settings or {}, seed, pop)
-            unknown = self.brokers[name].box.settings.unknown
-            if unknown:
-                raise OptionError(f"these brokers in memory have no setting {', '.join(unknown)}")
+            self._add_broker(number, seed, settings or {}, pop)
         self._servers: dict[str, MemoryBroker | MemoryNameServer] = {
             broker.address: broker for broker in self.brokers.values()}
         self._servers[NAMESRV] = self.name_server
         self.clients: list[MemoryClient] = []
         self.call_later(_TICK_MS, self._tick)
+
+    def _add_broker(self, number: int, seed: int, settings: Mapping[str, str], pop: bool) -> None:
+        """Start a broker; :raises OptionError: when it has no such setting."""
+        name = f"broker-{chr(ord('a') + number)}"
+        self.brokers[name] = MemoryBroker(
+            self._reactor, name, f"10.0.0.{number + 1}:10911", self.name_server,
+            self._steady_ms, settings, seed, pop)
+        unknown = self.brokers[name].box.settings.unknown
+        if unknown:
+            raise OptionError(f"these brokers in memory have no setting {', '.join(unknown)}")
 
     def _steady_ms(self) -> int:
         return _BEGIN_MS + int(self.now_ms)
@@ -372,10 +376,12 @@ class MemoryCluster:
         return due_ms <= end_ms and self.now_ms < end_ms
 
     def _set_time(self, now_ms: float) -> None:
-        seconds = now_ms / 1000 - self._reactor.seconds()
         self.now_ms = now_ms
-        if seconds > 0:
-            self._reactor.advance(seconds)
+        # The time of a call in ms may be rounded down, and the call is due nevertheless.
+        due = (call.getTime() for call in self._reactor.getDelayedCalls()[:1]
+               if call.getTime() * 1000 <= now_ms)
+        self._reactor.rightNow = max(self._reactor.rightNow, now_ms / 1000, *due)
+        self._reactor.advance(0)
 
     def settle(self) -> None:
         """Do all work that is possible without advancing the clock."""

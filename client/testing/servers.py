@@ -6,10 +6,11 @@ Each server has the same protocol that serves sockets, on connections in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from twistmq.broker.namesrv.registration import Registration
 from twistmq.broker.net.factory import RemotingFactory
@@ -38,9 +39,15 @@ _POP_PLUGINS: Final = (*_PLUGINS, ("timer", Timer), ("pop", Pop))
 
 
 class _Periodic:
-    """Periodic tasks, which run when the cluster's clock ticks."""
+    """Periodic tasks, which run when the cluster's clock ticks.
 
-    def __init__(self, tasks: Sequence[PeriodicTask], now_ms: int) -> None:
+    :param failed: called with the failure of a task.
+    """
+
+    def __init__(
+        self, tasks: Sequence[PeriodicTask], now_ms: int, failed: Callable[[Failure], object],
+    ) -> None:
+        self._failed = failed
         self._due: list[tuple[PeriodicTask, int]] = [
             (task, now_ms + task.first_ms) for task in tasks]
 
@@ -50,10 +57,10 @@ class _Periodic:
             if due_ms <= now_ms:
                 period = task.period_ms
                 self._due[index] = task, now_ms + (period() if callable(period) else period)
-                maybeDeferred(task.run, wall_ms).addErrback(_raise)
+                maybeDeferred(task.run, wall_ms).addErrback(self._failed)
 
 
-def _raise(failure: Any) -> None:
+def _raise(failure: Failure) -> None:
     failure.raiseException()
 
 
@@ -67,7 +74,7 @@ class MemoryNameServer:
         dispatcher = Dispatcher({row.code: row for row in self.server.handlers()}, Hooks())
         self.factory = RemotingFactory(
             reactor, dispatcher, ChannelTable(), steady_ms, reactor.seconds)
-        self._periodic = _Periodic(self.server.periodic_tasks(), steady_ms())
+        self._periodic = _Periodic(self.server.periodic_tasks(), steady_ms(), _raise)
         self._steady_ms = steady_ms
 
     def tick(self) -> None:
@@ -83,11 +90,13 @@ class MemoryBroker:
     :param steady_ms: the clock of the cluster.
     :param settings: the settings, texts by name.
     :param pop: whether the broker supports pop consumption.
+    :param disk: its disk; None: an empty one.
     """
 
     def __init__(
         self, reactor: Clock, name: str, address: str, names: MemoryNameServer,
         steady_ms: Callable[[], int], settings: Mapping[str, str], seed: int, pop: bool = False,
+        disk: MemoryDisk | None = None,
     ) -> None:
         self.name = name
         self.address = address
@@ -104,12 +113,12 @@ class MemoryBroker:
         self._settings = {
             "brokerName": name, "brokerIP1": host, "listenPort": port, "brokerIP2": host,
             **settings}
-        self._disk = MemoryDisk()
+        self._disk = disk or MemoryDisk()
         self.start()
 
     def start(self) -> None:
         """Start with the files on the disk."""
-        self.box = KernelBox(self._plugins, self._settings, self._disk, clock=self._steady_ms)
+        self.box = self._make_box()
         self.box.jump_ms = self.jump_ms
         kernel = self.box.kernel
         kernel.random.seed(self._seed)
@@ -122,22 +131,32 @@ class MemoryBroker:
             *kernel.periodic_tasks,
             PeriodicTask("register", _REGISTER_MS, _REGISTER_MS, lambda _: self._register()),
             PeriodicTask("record that the process runs", 0, TICK_MS, kernel.steady.tick),
-        ], self._steady_ms())
+        ], self._steady_ms(), self._task_failed)
         self.is_up = True
         self.box.host.on_topic_change.append(self._register)
         self._register()
+
+    def _task_failed(self, failure: Failure) -> None:
+        """Handle the failure of a periodic task."""
+        _raise(failure)
+
+    def _make_box(self) -> KernelBox:
+        """Make the kernel of one life."""
+        return KernelBox(self._plugins, self._settings, self._disk, clock=self._steady_ms)
 
     def _wall_ms(self) -> int:
         return self._steady_ms() + self.jump_ms
 
     def _register(self) -> None:
         """Register all topics with the name server."""
-        if not self.is_up:
+        identity = self.box.kernel.identity
+        if not (self.is_up and identity.registers):
             return
         topics = self.box.kernel.topic_config.topic_tables()
         topics.topic_config_table = dict(self.box.kernel.topic_config.table)
         self._names.server.routes.register(Registration(
-            cluster="DefaultCluster", address=self.address, broker_name=self.name, broker_id=0,
+            cluster="DefaultCluster", address=self.address, broker_name=self.name,
+            broker_id=identity.broker_id,
             ha_address=self.address, channel=self._channel, topics=topics), self._steady_ms())
 
     def create_topic(self, topic: str, queues: int) -> None:

@@ -84,11 +84,15 @@ class Invariants:
         self, client: MemoryClient, message: ReceivedMessage[Any], queue: _Queue
     ) -> None:
         others = set(queue.handling)
-        killed_ms = self._cluster.brokers[message.queue.broker_name].killed_ms
+        forgotten_ms = self._forgotten_ms(message.queue.broker_name)
         now_ms = 1_700_000_000_000 + self._cluster.now_ms
-        if others and (killed_ms is None or now_ms - killed_ms > _LOCKS_FORGOTTEN_MS):
+        if others and (forgotten_ms is None or now_ms - forgotten_ms > _LOCKS_FORGOTTEN_MS):
             raise PromiseBroken(f"{client.core.client_id} handles {message!r} while {others} "
                                 "handle one of the same queue")
+
+    def _forgotten_ms(self, broker_name: str) -> int | None:
+        """Return when a broker last forgot its locks, in Unix ms; None: never."""
+        return self._cluster.brokers[broker_name].killed_ms
 
     def end(self, client: MemoryClient, message: ReceivedMessage[Any], is_finished: bool) -> None:
         """A handler ended, and finished the message or not."""

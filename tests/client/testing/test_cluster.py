@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -126,6 +127,17 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(member.client.pipes, {})
         kernel = self.cluster.brokers["broker-a"].box.kernel
         self.assertEqual(len(kernel.channels), 0)
+
+    def test_timers_of_servers_at_any_time(self) -> None:
+        """A time that is rounded between seconds and milliseconds does not stop the clock."""
+        chance = random.Random(1)
+        fired: list[float] = []
+        for _ in range(200):
+            due = chance.random()
+            self.cluster._reactor.callLater(due, fired.append, due)
+        self.cluster.advance(1_000)
+        self.assertEqual(fired, sorted(fired))
+        self.assertEqual(len(fired), 200)
 
     def test_waiting_for_what_never_comes_ends(self) -> None:
         """It ends with an error after the given time."""
