@@ -1,12 +1,27 @@
 """A candidate asks for votes, waits, raises its term, and wins."""
 
+import random
+from collections import defaultdict
+from typing import Final
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.raft.lone import LoneMember
-from twistmq.raft.actions import Role, RoleChanged
-from twistmq.raft.events import HardStateSaved, StorageFailed, StorageRepaired
+from twistmq.raft.actions import Ask, Role, RoleChanged
+from twistmq.raft.events import HardStateSaved, StorageFailed, StorageRepaired, Tick
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.messages import HeartbeatRequest, VoteRequest, VoteResponse, VoteResult
+
+#: The answers of the peers in a round, in place of None a failure, and the bounds of the wait
+#: until the next round, ms. The upper bound is excluded.
+_ROUNDS: Final[dict[str, tuple[tuple[VoteResult | None, ...], int, int]]] = {
+    "nobody answers": ((None, None), 300, 1000),
+    "the votes are split": ((VoteResult.REJECT_ALREADY_VOTED,) * 2, 300, 1000),
+    "a term is higher": ((VoteResult.REJECT_EXPIRED_VOTE_TERM, None), 300, 1000),
+    "a leader exists": ((VoteResult.REJECT_ALREADY_HAS_LEADER, None), 2300, 3000),
+    "the log is short": ((VoteResult.REJECT_SMALL_LEDGER_END_INDEX,) * 2, 1300, 2000),
+    "an answer is missing": ((), 2300, 4000),
+}
 
 
 class ElectionTests(SynchronousTestCase):
@@ -176,3 +191,73 @@ class ElectionTests(SynchronousTestCase):
         member.wait(400)
         self.assertIs(member.member.role, Role.LEADER)
         self.assertTrue(member.member.is_established)
+
+
+class WaitTests(SynchronousTestCase):
+    """The random waits of a candidate in many rounds, with new draws at each event."""
+
+    def setUp(self) -> None:
+        """Begin without waits."""
+        self.chance = random.Random(24)
+        self.waits: defaultdict[str, list[int]] = defaultdict(list)
+
+    def _tick(self, member: LoneMember) -> None:
+        member.now_ms = member.member.next_tick
+        member.draw = self.chance.random()
+        member.tell(Tick())
+
+    def _next_round(self, member: LoneMember) -> list[Ask]:
+        """Let time pass until a round begins, and return its requests."""
+        while not member.asks(VoteRequest):
+            self._tick(member)
+        return member.asks(VoteRequest)
+
+    def _answer(self, member: LoneMember, asks: list[Ask], kind: str) -> None:
+        """Answer the requests of a round, and forget all actions so far."""
+        member.actions.clear()
+        for ask, result in zip(asks, _ROUNDS[kind][0], strict=False):
+            member.draw = self.chance.random()
+            assert isinstance(ask.request, VoteRequest)
+            member.answer(ask, result and VoteResponse(
+                term=ask.request.term + (kind == "a term is higher"), result=result))
+
+    def _assert_waits(self, name: str, minimum_ms: int, end_ms: int) -> None:
+        """Check that the waits are within their bounds, and come near both of them."""
+        waits, margin_ms = self.waits[name], (end_ms - minimum_ms) / 10
+        self.assertTrue(minimum_ms <= min(waits) <= minimum_ms + margin_ms, (name, min(waits)))
+        self.assertTrue(end_ms - margin_ms <= max(waits) < end_ms, (name, max(waits)))
+
+    def test_ten_thousand_rounds(self) -> None:
+        """The wait after each outcome is within the bounds, and uses the whole range."""
+        member = LoneMember(terms=(4, 4), state=HardState(5, "", joined=True))
+        kinds = list(_ROUNDS)
+        asks = self._next_round(member)
+        for _ in range(10_000):
+            kind, begin_ms = self.chance.choice(kinds), member.now_ms
+            self._answer(member, asks, kind)
+            asks = self._next_round(member)
+            self.waits[kind].append(member.now_ms - begin_ms)
+        for kind, (_, minimum_ms, end_ms) in _ROUNDS.items():
+            self._assert_waits(kind, minimum_ms, end_ms)
+
+    def test_the_first_round_of_a_candidate(self) -> None:
+        """Members that are started together do not all ask at once."""
+        for _ in range(200):
+            member = LoneMember(terms=(4, 4), state=HardState(5, "", joined=True),
+                                draw=self.chance.random())
+            self._next_round(member)
+            self.waits["first"].append(member.now_ms)
+        self._assert_waits("first", 0, 300)
+
+    def test_the_rounds_of_a_transferee(self) -> None:
+        """It asks again soon, because all other members wait for it."""
+        for _ in range(200):
+            member = LoneMember(terms=(4, 4), state=HardState(5, "a", joined=True))
+            member.heartbeat(5)
+            member.take_lead(5, 1)
+            asks = member.asks(VoteRequest)
+            begin_ms = member.now_ms
+            self._answer(member, asks, "the votes are split")
+            self._next_round(member)
+            self.waits["transferee"].append(member.now_ms - begin_ms)
+        self._assert_waits("transferee", 30, 100)
