@@ -73,16 +73,19 @@ class GroupBroker:
     """The hooks of one broker that is a member of a group.
 
     :param connect: opens the port for the other members.
+    :param draw: returns a random number, 0 <= number < 1.
     """
 
     log = Logger()
 
     def __init__(
-        self, broker: Broker, settings: GroupSettings, connect: ConnectGroup
+        self, broker: Broker, settings: GroupSettings, connect: ConnectGroup,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._broker = broker
         self._settings = settings
         self._connect = connect
+        self._draw = draw
         #: The parts that exist while the broker runs.
         self.node: GroupNode | None = None
         self.roles: BrokerRoles | None = None
@@ -122,7 +125,7 @@ class GroupBroker:
             lambda peer: node.note_peer_gone(peer), lambda: member.leader)
         node = self.node = GroupNode(
             member, storage, links, roles, broker.steady.now_ms, broker.host.call_later,
-            random.random)
+            self._draw)
         broker.health_checks["group"] = roles.fault
         node.start()
 

@@ -30,10 +30,13 @@ def run_seed(seed: int) -> tuple[str | None, dict[str, int]]:
     simulation = KernelSimulation(seed)
     broken = broken_by(simulation)
     text = None if broken is None else f"seed {seed}: {broken}"
-    counts = simulation.counts
+    counts, derived = simulation.counts, simulation.derived.counts
     return text, {
         "masters": counts.elections, "acknowledged sends": counts.acknowledged,
-        "delayed messages": counts.delayed, "kills": counts.kills, "cuts of links": counts.cuts}
+        "delayed messages": counts.delayed, "timed messages": counts.timed,
+        "messages sent back": derived["sent back"], "popped messages": derived["popped"],
+        "transactions": derived["transactions"], "kills": counts.kills,
+        "kills of the leader": counts.leader_kills, "cuts of links": counts.cuts}
 
 
 def replay(seed: int) -> int:

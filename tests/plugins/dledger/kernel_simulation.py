@@ -2,15 +2,17 @@
 
     KernelSimulation(seed).run()
 
-The brokers come from ``kernels.py``: kernels with the plugin and with delayed messages. Clients
-send, also without waiting (WAIT=false) and one-way, and read from all brokers, while brokers are
-killed, cut off and slowed down. At the end everything is repaired, and the history is checked with
-``tests/history``. Further rules:
+The brokers come from ``kernels.py``: kernels with the plugin and with all plugins that derive
+messages from others. Clients send, also without waiting (WAIT=false) and one-way, and read from all
+brokers, while brokers are killed, cut off and slowed down. Messages are delayed and timed, and with
+``derived_messages.py`` also transactional, sent back and popped. At the end everything is repaired,
+and the history is checked with ``tests/history``. Further rules:
 
 | rule | invariant |
 | --- | --- |
 | I13 | a broker that does not lead accepts no messages |
-| I14 | the progress of delayed messages on a disk is within what is committed |
+| I14 | ``progress_rules.py``: what a dead leader counts as done is committed |
+| H9 | a popped message comes again unless it was acknowledged |
 | I18 | after the faults there is one master soon, and all logs have the same bytes |
 """
 
@@ -35,10 +37,16 @@ from tests.history.records import (
     Read,
     Send,
 )
+from tests.plugins.dledger.derived_messages import DELAYS_MS, GROUPS, DerivedMessages
 from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
+from tests.plugins.dledger.logged_failures import logged_failures
+from tests.plugins.dledger.member_links import MemberLinks
+from tests.plugins.dledger.progress_rules import progress_faults
+from tests.plugins.timer.small_wheel import small_wheel
 from tests.raft.simulation.world import InvariantBroken
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.protocol.bodies import DelayOffsetSerializeWrapper
+from twistmq.plugins import orderly, pop, retry
+from twistmq.protocol.bodies import DelayOffsetSerializeWrapper, SubscriptionGroupConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
@@ -48,6 +56,7 @@ from twistmq.protocol.record import decode_record
 from twistmq.protocol.topic_names import SCHEDULE_TOPIC
 from twistmq.raft.actions import Role
 from twistmq.raft.messages import Request, Response
+from twistmq.transaction import plugin as transaction
 
 __all__ = ["KernelSimulation"]
 
@@ -57,8 +66,17 @@ _FAULT_SECONDS: Final = (8, 20, 40)
 _WHOLE_SECONDS: Final = 40
 #: A client gives up a send after this time, ms.
 _SEND_MS: Final = 3000
-#: The levels of delayed messages that are used, with their delays in ms.
-_DELAYS_MS: Final = {1: 1000, 2: 5000, 3: 10_000}
+#: The delays of timed messages, which are delivered up to a second early, ms.
+_TIMES_MS: Final = (1500, 4000, 9000)
+_TIMER_TICK_MS: Final = 1000
+_PLUGINS: Final = (
+    ("orderly", orderly.Plugin), ("pop", pop.Plugin), ("retry", retry.Plugin),
+    ("transaction", transaction.Plugin))
+_SETTINGS: Final = {
+    "flushDelayOffsetInterval": "1000", "popFromRetryProbability": "0", "reviveQueueNum": "1",
+    "transactionTimeOut": "1000", "transactionCheckInterval": "2000",
+    "transactionCheckMax": "1000", "transactionOpBatchInterval": "100",
+    "mappedFileSizeTimerLog": "1048576"}
 #: In this time, a master has saved its progress, and the others have copied and saved it, ms.
 _SETTLED_MS: Final = 8000
 #: The answers that mean that nothing was appended.
@@ -82,8 +100,9 @@ class _Pending:
     node: str
     body: str
     begin_ms: int
-    #: The delay of a delayed message; 0: it is an ordinary one.
-    delay_ms: int
+    #: The earliest delivery of a delayed or timed message; 0: it is an ordinary one.
+    due_ms: int
+    is_timed: bool
     reply: Callable[[], RemotingCommand | None]
 
 
@@ -91,35 +110,13 @@ class _Group(KernelGroup):
     """A group on links that lose and delay messages."""
 
     def __init__(self, draw: random.Random) -> None:
-        self.draw = draw
-        self.loss = 0.0
-        self.delay_seconds_max = 0.002
+        self.links = MemberLinks(lambda: self.clock, draw, lambda name: self.machines[name].answer)
         super().__init__(  # type: ignore[misc]
-            _Judge(), flushDelayOffsetInterval="1000")  # type: ignore[arg-type]
+            _Judge(), _PLUGINS, draw, **_SETTINGS)  # type: ignore[arg-type]
+        self.cut = self.links.cut
 
     def ask(self, sender: str, receiver: str, request: Request) -> Deferred[Response]:
-        answered: Deferred[Response] = Deferred()
-
-        def carries(first: str, second: str) -> bool:
-            return (first, second) not in self.cut and self.draw.random() >= self.loss
-
-        def arrive() -> None:
-            answer = self.machines[receiver].answer
-            if answer is None:
-                answered.errback(ConnectionError("no process"))
-            else:
-                answer(request).addCallbacks(back, answered.errback)
-
-        def back(response: Response) -> None:
-            if carries(receiver, sender):
-                self.clock.callLater(self._delay(), answered.callback, response)
-
-        if carries(sender, receiver):
-            self.clock.callLater(self._delay(), arrive)
-        return answered
-
-    def _delay(self) -> float:
-        return 0.001 + self.draw.random() ** 2 * self.delay_seconds_max
+        return self.links.ask(sender, receiver, request)
 
 
 @dataclass(slots=True)
@@ -127,9 +124,11 @@ class _Counts:
     """What happened in a run."""
 
     kills: int = 0
+    leader_kills: int = 0
     cuts: int = 0
     acknowledged: int = 0
     delayed: int = 0
+    timed: int = 0
     elections: int = 0
 
 
@@ -148,7 +147,8 @@ class KernelSimulation:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.draw = random.Random(seed)
-        self.group = _Group(self.draw)
+        self.group: _Group
+        self.derived: DerivedMessages
         self.steps: list[str] = []
         self.counts = _Counts()
         self.history = History()
@@ -161,8 +161,8 @@ class KernelSimulation:
         #: The deliveries up to this time are known to all members.
         self._settled_ms = 0
         self._unknown_delayed: list[tuple[Derivation, Send]] = []
-        faults = [self._kill, self._kill_master, self._cut_off, self._cut_one, self._heal,
-                  self._slow, self._lose, self._kill_all]
+        faults = [self._kill, self._kill_master, self._kill_master, self._cut_off, self._cut_one,
+                  self._heal, self._slow, self._lose, self._kill_all]
         kinds = self.draw.sample(faults, self.draw.randint(1, 4))
         self._faults: list[Callable[[], None]] = [*kinds, self._heal]
 
@@ -172,16 +172,20 @@ class KernelSimulation:
         :raises InvariantBroken: when a rule does not hold, or a part of a broker fails.
         """
         try:
-            self._run_all()
+            with small_wheel(), logged_failures() as failures:
+                self._run_all()
+            for failure in failures:
+                failure.raiseException()
         except InvariantBroken:
             raise
         except Exception as error:
             raise InvariantBroken("broker", f"{type(error).__name__}: {error}") from error
 
     def _run_all(self) -> None:
-        group, draw = self.group, self.draw
-        if draw.random() < 0.8:
-            group.elect()
+        draw = self.draw
+        group = self.group = _Group(draw)
+        self.derived = DerivedMessages(group, self.history, draw)
+        self._make_groups()
         end_ms = group.now_ms() + draw.choice(_FAULT_SECONDS) * 1000
         pause_ms = draw.choice((20, 100, 400))
         fault = draw.choice((0.03, 0.1, 0.2))
@@ -189,10 +193,20 @@ class KernelSimulation:
             if draw.random() < fault:
                 draw.choice(self._faults)()
             else:
-                draw.choice((self._send, self._send, self._send, self._read, self._commit))()
+                draw.choice((self._send, self._send, self._send, self._read, self._commit,
+                             self._derive))()
             self._pass_time(int(draw.random() * 2 * pause_ms))
         self._become_whole()
         self._check_end()
+
+    def _make_groups(self) -> None:
+        """Let all members know the groups of consumers."""
+        group = self.group
+        for name in GROUPS:
+            group.elect().kernel.subscription_group.update(SubscriptionGroupConfig(name), {})
+        group.until(lambda: all(
+            name in machine.kernel.subscription_group.table
+            for machine in group.alive for name in GROUPS), "the groups of consumers")
 
     # --- time
 
@@ -208,6 +222,7 @@ class KernelSimulation:
     def _look(self) -> None:
         """Note answers and restarts, and check rule I13."""
         now_ms = self.group.now_ms()
+        self.derived.look()
         for pending in list(self._pending):
             reply = pending.reply()
             if reply is not None or now_ms - pending.begin_ms >= _SEND_MS:
@@ -231,7 +246,7 @@ class KernelSimulation:
                 self._note(f"{machine.name} is the master")
                 self.history.failovers.append(Failover(now_ms, self._settled_ms))
         is_calm = len(self.group.masters) == 1 and len(self.group.alive) == len(NAMES) and not (
-            self.group.cut or self.group.loss)
+            self.group.cut or self.group.links.loss)
         if not is_calm:
             self._master_since_ms = now_ms
         elif now_ms - self._master_since_ms >= _SETTLED_MS:
@@ -257,20 +272,38 @@ class KernelSimulation:
         body = f"{self._bodies}"
         self._bodies += 1
         properties: dict[str, str] = {}
-        delay_ms = 0
+        due_ms, now_ms = 0, group.now_ms()
         kind = draw.random()
         if kind < 0.2:
             properties["WAIT"] = "false"
         elif kind < 0.35:
-            level = draw.choice(list(_DELAYS_MS))
+            level = draw.choice(list(DELAYS_MS))
             properties["DELAY"] = str(level)
-            delay_ms = _DELAYS_MS[level]
+            due_ms = now_ms + DELAYS_MS[level]
+        elif kind < 0.5:
+            delay_ms = draw.choice(_TIMES_MS)
+            properties["TIMER_DELAY_MS"] = str(delay_ms)
+            due_ms = now_ms + delay_ms - _TIMER_TICK_MS
         if kind > 0.9:
             self._send_oneway(machine, body)
             return
         reply = group.begin_send(machine, body.encode(), properties=properties)
         self._pending.append(_Pending(
-            draw.choice("ab"), machine.name, body, group.now_ms(), delay_ms, reply))
+            draw.choice("ab"), machine.name, body, now_ms, due_ms, 0.35 <= kind < 0.5, reply))
+
+    def _derive(self) -> None:
+        """Send a request that lets brokers append messages by themselves."""
+        machine = self._machine()
+        if machine is None:
+            return
+        step = self.draw.randrange(3)
+        if step == 0:
+            self.derived.send_back(machine)
+        elif step == 1:
+            self.derived.pop(machine)
+        else:
+            self.derived.send_half(machine, f"{self._bodies}")
+            self._bodies += 1
 
     def _send_oneway(self, machine: Machine, body: str) -> None:
         """Send without an answer: the message may be stored."""
@@ -291,18 +324,17 @@ class KernelSimulation:
             header = reply.header(SendMessageResponseHeader)
             place, offset = parse_offset_message_id(header.msg_id)[2], header.queue_offset
             self.counts.acknowledged += 1
-            if pending.delay_ms:
-                self.counts.delayed += 1
-                self.history.derivations.append(Derivation(
-                    pending.body, pending.begin_ms + pending.delay_ms))
+            if pending.due_ms:
+                self.counts.delayed += not pending.is_timed
+                self.counts.timed += pending.is_timed
+                self.history.derivations.append(Derivation(pending.body, pending.due_ms))
                 return
         else:
             outcome = Outcome.REFUSED if reply.code in _REFUSALS else Outcome.UNKNOWN
         send = Send(pending.client, pending.node, TOPIC, pending.body, pending.begin_ms, now_ms,
                     outcome, place, offset)
-        if pending.delay_ms and outcome is Outcome.UNKNOWN:
-            self._unknown_delayed.append((Derivation(
-                pending.body, pending.begin_ms + pending.delay_ms), send))
+        if pending.due_ms and outcome is Outcome.UNKNOWN:
+            self._unknown_delayed.append((Derivation(pending.body, pending.due_ms), send))
         else:
             self.history.sends.append(send)
 
@@ -336,19 +368,23 @@ class KernelSimulation:
     # --- faults
 
     def _end(self, machine: Machine) -> None:
-        """Kill a broker; its disk must not be ahead of the group: rule I14."""
-        queues = machine.kernel.store.queues
-        ends = {level: queues.max_offset(SCHEDULE_TOPIC, level - 1) for level in _DELAYS_MS}
+        """Kill a broker; a dead leader must not be ahead of the group: rule I14."""
+        is_leader = not machine.kernel.is_slave
         self._note(f"{machine.name} is killed")
         self.counts.kills += 1
+        self.counts.leader_kills += is_leader
+        if is_leader:
+            self._check_progress(machine)
         self.group.kill(machine.name)
         self._restarts[machine.name] = self.group.now_ms() + int(self.draw.random() ** 2 * 9000)
         if self._master == machine.name:
             self._master = ""
-        for level, offset in _progress(machine).items():
-            if offset > ends.get(level, offset):
-                raise InvariantBroken("I14", f"{machine.name} has noted {offset} of level {level}, "
-                                             f"and {ends[level]} are committed")
+
+    @staticmethod
+    def _check_progress(machine: Machine) -> None:
+        assert machine.box is not None
+        for fault in progress_faults(machine.box):
+            raise InvariantBroken("I14", f"{machine.name}: {fault}")
 
     def _kill(self) -> None:
         if self.group.alive:
@@ -378,14 +414,13 @@ class KernelSimulation:
 
     def _heal(self) -> None:
         self._note("the links are repaired")
-        self.group.cut.clear()
-        self.group.loss, self.group.delay_seconds_max = 0.0, 0.002
+        self.group.links.heal()
 
     def _slow(self) -> None:
-        self.group.delay_seconds_max = self.draw.choice((0.05, 0.3, 1.5))
+        self.group.links.delay_seconds_max = self.draw.choice((0.05, 0.3, 1.5))
 
     def _lose(self) -> None:
-        self.group.loss = self.draw.choice((0.05, 0.2))
+        self.group.links.loss = self.draw.choice((0.05, 0.2))
 
     # --- the end
 
@@ -394,10 +429,13 @@ class KernelSimulation:
         self._heal()
         for name in self._restarts:
             self._restarts[name] = self.group.now_ms()
-        self._pass_time(max(_SEND_MS, *_DELAYS_MS.values()) + 1000)
+        self._pass_time(max(_SEND_MS, *DELAYS_MS.values()) + 1000)
         end_ms = self.group.now_ms() + _WHOLE_SECONDS * 1000
-        while not self._is_whole():
+        while not self._is_whole() or self._misses_something():
             if self.group.now_ms() >= end_ms:
+                if self._is_whole():
+                    # The history says what is missing.
+                    break
                 raise InvariantBroken("I18", f"not whole after {_WHOLE_SECONDS} s: " + "; ".join(
                     f"{machine.name} {machine.kernel.role} ends at "
                     f"{machine.kernel.store.commit_log.max_offset}, confirmed "
@@ -416,20 +454,25 @@ class KernelSimulation:
                 and all(store.dispatch.offset in ends for store in stores)
                 and not any(self._waits(machine) for machine in self.group.masters))
 
+    def _misses_something(self) -> bool:
+        return any(self.derived.is_missing(machine) for machine in self.group.masters)
+
     def _waits(self, machine: Machine) -> bool:
         """Whether a delayed message is not delivered yet."""
         store = machine.kernel.store
-        count = sum(store.queues.max_offset(SCHEDULE_TOPIC, level - 1) for level in _DELAYS_MS)
+        count = sum(store.queues.max_offset(SCHEDULE_TOPIC, level - 1) for level in DELAYS_MS)
         return count > sum(_progress(machine).values())
 
     def _check_end(self) -> None:
         files = {}
         for machine in self.group.alive:
             assert machine.box is not None
+            self._check_progress(machine)
             self.history.logs = {**self.history.logs, machine.name: FinalLog([
                 Entry(message.physical_offset, TOPIC, message.queue_offset, message.body.decode(),
                       message.store_timestamp)
-                for message in machine.box.stored(TOPIC, 0) if message.body != b"last"])}
+                for message in machine.box.stored(TOPIC, 0) if message.body != b"last"]
+                + self.derived.entries(machine))}
             folder = f"/store/dledger-{machine.name}/data"
             end = machine.kernel.store.commit_log.max_offset
             files[machine.name] = [
@@ -447,6 +490,9 @@ class KernelSimulation:
                 self.history.derivations.append(derivation)
             else:
                 self.history.sends.append(send)
+        self.derived.finish(stored)
+        for fault in self.derived.faults():
+            raise InvariantBroken("H9", fault)
         anomalies = check_history(self.history)
         if anomalies:
             raise InvariantBroken(anomalies[0].rule, anomalies[0].text)

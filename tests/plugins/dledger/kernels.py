@@ -9,6 +9,7 @@ All of them are on one clock. A message from one member to another needs a milli
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header
 from twistmq.plugins import admin, dledger, schedule, timer
-from twistmq.plugins.dledger.group_broker import GroupBroker
+from twistmq.plugins.dledger.group_broker import ConnectGroup, GroupBroker
 from twistmq.plugins.dledger.peer_group import PeerGroup
 from twistmq.plugins.dledger.settings import group_settings
 from twistmq.protocol.codes import RequestCode
@@ -30,18 +31,40 @@ from twistmq.protocol.errors import RemotingError
 from twistmq.protocol.header import CommandHeader
 from twistmq.raft.messages import Request, Response
 
-__all__ = ["NAMES", "TOPIC", "KernelGroup", "Machine"]
+__all__ = ["NAMES", "SETTINGS", "TOPIC", "Answer", "KernelGroup", "Machine", "group_plugin"]
 
 NAMES: Final = ("n0", "n1", "n2")
 TOPIC: Final = "T"
 #: The time between two rounds of periodic tasks, ms.
 _TASKS_MS: Final = 100
-_SETTINGS: Final = {
+#: The settings of all members.
+SETTINGS: Final = {
     "enableDLegerCommitLog": "true", "dLegerGroup": "g", "dledger.quick_failover": "true",
     "dLegerPeers": ";".join(f"{name}-127.0.0.1:{40911 + at}" for at, name in enumerate(NAMES)),
     "mappedFileSizeCommitLog": "65536", "maxMessageSize": "30000"}
 
 Answer = Callable[[Request], Deferred[Response]]
+
+
+def group_plugin(
+    timers: object, connect: ConnectGroup, draw: Callable[[], float]
+) -> type[dledger.Plugin]:
+    """Return the plugin with a network in memory.
+
+    :param timers: the clock of the broker's timers.
+    :param connect: connects the member to its group.
+    :param draw: returns the random numbers of elections.
+    """
+    class MemoryPlugin(dledger.Plugin):
+        """The plugin of one life of a member."""
+
+        def __init__(self, broker: Broker) -> None:
+            # The host of a box has a clock of its own.
+            broker.host.timers = timers  # type: ignore[attr-defined]
+            broker.hooks.add("dledger_member", GroupBroker(
+                broker, group_settings(broker.settings), connect, draw))
+
+    return MemoryPlugin
 
 
 class Machine:
@@ -81,8 +104,6 @@ class Machine:
         return self.box.plugin(GroupBroker)
 
     def start(self, settings: Mapping[str, str]) -> None:
-        clock = self.group.clock
-
         def connect(
             broker: Broker, group: PeerGroup, answer: Answer, peer_gone: Callable[[str], None],
             find_leader: Callable[[], str],
@@ -90,20 +111,12 @@ class Machine:
             self.answer, self.peer_gone = answer, peer_gone
             return self
 
-        class MemoryPlugin(dledger.Plugin):
-            """The plugin with a network in memory."""
-
-            def __init__(self, broker: Broker) -> None:
-                # The host of a box has a clock of its own.
-                broker.host.timers = clock  # type: ignore[attr-defined]
-                broker.hooks.add("dledger_member", GroupBroker(
-                    broker, group_settings(broker.settings), connect))
-
         port = 10911 + 10 * NAMES.index(self.name)
         self.box = KernelBox(
-            [("admin", admin.Plugin), ("dledger", MemoryPlugin), ("schedule", schedule.Plugin),
-             ("timer", timer.Plugin), *self.group.plugins],
-            {**_SETTINGS, "dLegerSelfId": self.name, "listenPort": str(port), **settings},
+            [("admin", admin.Plugin),
+             ("dledger", group_plugin(self.group.clock, connect, self.group.chance.random)),
+             ("schedule", schedule.Plugin), ("timer", timer.Plugin), *self.group.plugins],
+            {**SETTINGS, "dLegerSelfId": self.name, "listenPort": str(port), **settings},
             self.disk, self.group.now_ms)
         host: Any = self.box.host
         host.find_members, host.ask_server = self.group.find_members, self.group.ask_server
@@ -128,11 +141,13 @@ class KernelGroup:
     """A group of three brokers.
 
     :param plugins: plugins beside those that every broker of these tests has.
+    :param chance: the random choices of the members.
     """
 
     def __init__(self, test: SynchronousTestCase, plugins: Sequence[tuple[str, object]] = (),
-                 **settings: str) -> None:
+                 chance: random.Random | None = None, **settings: str) -> None:
         self.test = test
+        self.chance = chance or random.Random(0)
         self.plugins = plugins
         self.clock = Clock()
         self.clock.advance(1_700_000_000)

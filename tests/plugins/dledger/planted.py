@@ -199,8 +199,8 @@ KERNEL_PLANTED: Final = (
                KernelSimulation),
     PlantedBug("M34", "a broker is master before its barrier", ("H1", "H2", "H6", "H7", "I18"),
                _master_before_barrier, 100, KernelSimulation),
-    PlantedBug("M41", "a send is acknowledged without agreement", ("H1", "H2"), _not_agreed_upon,
-               100, KernelSimulation),
+    PlantedBug("M41", "a send is acknowledged without agreement", ("H1", "H2", "H9", "I14"),
+               _not_agreed_upon, 100, KernelSimulation),
     PlantedBug("M42", "progress is settled by a flush alone", ("I14", "H9"), _settled_by_flush,
                noticed_by="tests.plugins.dledger.test_progress.TransactionTests."
                "test_progress_of_a_leader_that_is_cut_off"),
