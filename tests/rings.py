@@ -97,6 +97,11 @@ ELSEWHERE: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "client/testing/test_pop_cluster.py": ("test_faults_lose_no_message",),
         "console/test_strange_answers.py": (
             "test_a_name_server_that_answers_nonsense", "test_every_value_in_every_place"),
+        "plugins/dledger/test_client_simulation.py": (
+            "test_a_client_that_does_not_look_for_the_new_leader",
+            "test_acknowledgements_without_agreement",
+            "test_offsets_that_followers_do_not_copy", "test_the_same_seed_does_the_same"),
+        "plugins/dledger/test_kernel_simulation.py": ("test_the_same_seed_does_the_same",),
         "plugins/metrics/test_exporter.py": ("test_library_is_missing", "test_nothing_is_imported"),
         "plugins/pop/test_hold.py": ("test_cost_of_many", "test_cost_of_other_tags"),
         "test_time_limit.py": (
@@ -187,6 +192,7 @@ SLOW: Final = frozenset((
     "tools/admin/test_topics.py", "broker/edge/test_broker_service.py",
     "tools/test_command_line.py", "tools/test_doctor_command.py",
     "broker/edge/test_logs.py", "broker/edge/test_name_server_list.py",
+    "plugins/dledger/test_client_simulation.py",
     "plugins/dledger/test_kernel_simulation.py", "plugins/dledger/test_mutated_bodies.py",
     "plugins/dledger/test_progress.py", "plugins/dledger/test_store_simulation.py",
     "raft/exploration/test_exploration.py",
