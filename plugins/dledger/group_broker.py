@@ -21,6 +21,7 @@ from twisted.logger import Logger
 
 from twistmq.broker.api import AnyHandler, BrokerError, MessageRecord, PeriodicTask, hookimpl
 from twistmq.broker.api.ledger import EntryLog, Ledger
+from twistmq.broker.api.topics import is_system_topic
 from twistmq.plugins.dledger.commit_stage import CommitStage
 from twistmq.plugins.dledger.families import families
 from twistmq.plugins.dledger.leader_address import LeaderAddress
@@ -174,7 +175,22 @@ class GroupBroker:
 
     @hookimpl
     def before_append(self, records: Sequence[MessageRecord]) -> dict[int, BrokerError] | None:
+        if not self._broker.is_slave:
+            self._make_lost_topics(records)
         return self.stage.before_append(records)
+
+    def _make_lost_topics(self, records: Sequence[MessageRecord]) -> None:
+        """Create the topics of delivered messages that the previous leader did not pass on.
+
+        A follower that knows such a topic would otherwise delete it together with its messages,
+        because the leader does not name it.
+        """
+        topics = self._broker.topic_config
+        lost = {record.topic: [record.queue_id] for record in records
+                if topics.get(record.topic) is None and not is_system_topic(record.topic)}
+        if lost:
+            topics.make_again(lost, lambda topic: False, of_lost_master=True)
+            self._broker.topics_changed()
 
     # --- tables, requests, figures
 

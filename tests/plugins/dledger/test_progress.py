@@ -22,6 +22,7 @@ from twistmq.protocol.bodies import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
     SubscriptionGroupConfig,
+    TopicConfig,
 )
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
@@ -119,6 +120,23 @@ class TimedTests(ProgressCase):
         self.cut_off_until_it_writes()
         self.replace_leader()
         self.assert_everywhere([b"later"])
+
+
+class LostTopicTests(ProgressCase):
+    """Delayed messages of a topic that the followers have not copied yet."""
+
+    def test_the_next_leader_delivers_and_all_members_keep_the_message(self) -> None:
+        """The old leader, which knows the topic, does not delete it with the message."""
+        kernel = self.leader.kernel
+        kernel.topic_config.update(TopicConfig("New", 1, 1, 6), {})
+        kernel.persist()
+        reply = self.group.send(self.leader, b"later", "New", {"DELAY": "2"})
+        self.assertEqual((reply.code, reply.remark), (0, None))
+        self.kill_leader()
+        self.assertNotIn("New", self.leader.kernel.topic_config.table)
+        self.assert_everywhere([b"later"], "New")
+        for machine in self.group.alive:
+            self.assertIn("New", machine.kernel.topic_config.table)
 
 
 class RetriedTests(ProgressCase):
