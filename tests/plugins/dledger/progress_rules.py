@@ -95,9 +95,12 @@ def progress_faults(box: KernelBox) -> Iterator[str]:
                 committed, TimerCheckpoint.decode(data)))
     if answers[RequestCode.GET_TIMER_METRICS]:
         counts: Any = msgspec.json.decode(answers[RequestCode.GET_TIMER_METRICS])
-        count = sum(int(each["count"]) for each in counts.get("timingCount", {}).values())
-        if count > committed.end(TIMER_TOPIC, 0):
-            yield f"answer 61: {count} messages wait, and {committed.end(TIMER_TOPIC, 0)} came"
+        topics = {message.properties_map()[REAL_TOPIC]
+                  for message in committed.messages(TIMER_TOPIC, 0)}
+        for topic, count in counts.get("timingCount", {}).items():
+            # The number may be too large: a follower adds the messages that its leader counted.
+            if int(count["count"]) > 0 and topic not in topics:
+                yield f"answer 61: messages of {topic} wait, and none is committed"
 
 
 def _answer(box: KernelBox, code: int) -> bytes:
