@@ -134,8 +134,8 @@ class GroupInvariants(Invariants):
         super().__init__(cluster, in_order)
         #: When the masters last changed, in Unix ms.
         self.masters_changed_ms = cluster.wall_ms()
-        #: The commits that are not settled yet: time, queue, offset.
-        self._commits: list[tuple[float, MessageQueue, int]] = []
+        #: The commits that are not settled yet: time, client, queue, offset.
+        self._commits: list[tuple[float, str, MessageQueue, int]] = []
         self._settled: defaultdict[MessageQueue, int] = defaultdict(int)
 
     def _forgotten_ms(self, broker_name: str) -> int | None:
@@ -144,16 +144,23 @@ class GroupInvariants(Invariants):
 
     def _check_commit(self, client_id: str, queue: MessageQueue, offset: int) -> None:
         super()._check_commit(client_id, queue, offset)
-        self._commits.append((self._cluster.now_ms, queue, offset))
+        self._commits.append((self._cluster.now_ms, client_id, queue, offset))
 
     def settle(self, since_ms: float, until_ms: float) -> None:
-        """Note that it was quiet after the commits between two times, and forget earlier ones."""
+        """Note that it was quiet after the commits between two times, and forget earlier ones.
+
+        A member that does not know yet that it has lost a queue may commit an older offset.
+        """
+        clients: defaultdict[MessageQueue, set[str]] = defaultdict(set)
+        for time_ms, client_id, queue, _ in self._commits:
+            if time_ms >= since_ms:
+                clients[queue].add(client_id)
         waiting = []
         for commit in self._commits:
-            time_ms, queue, offset = commit
+            time_ms, _, queue, offset = commit
             if time_ms > until_ms:
                 waiting.append(commit)
-            elif time_ms >= since_ms:
+            elif time_ms >= since_ms and len(clients[queue]) == 1:
                 self._settled[queue] = max(self._settled[queue], offset)
         self._commits = waiting
 

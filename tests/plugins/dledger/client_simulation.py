@@ -58,13 +58,16 @@ _MEMBERS_MAX: Final = 3
 _ELAPSED_MS: Final = (5, 60, 400, 1500)
 #: The lengths of the times of faults, and of the quiet times after them, ms.
 _FAULTS_MS: Final = (4000, 10_000, 20_000)
-_QUIET_MS: Final = (0, 22_000, 35_000)
+_QUIET_MS: Final = (0, 20_000, 60_000)
 #: How long everything may take to be whole after the faults, and to be handled, ms.
 _WHOLE_MS: Final = 60_000
 _HANDLED_MS: Final = 600_000
 #: A commit is known to all members after this time without a disturbance, ms: it is sent, copied
 #: by the followers, and saved by them.
 _SETTLED_MS: Final = 15_000
+#: In this time without a disturbance all members of consumer groups have learnt about the brokers
+#: and about each other, ms: routes are asked for every 30 s, and queues are divided every 20 s.
+_LEARNT_MS: Final = 50_000
 #: The time between two looks, ms.
 _LOOK_MS: Final = 250
 
@@ -191,7 +194,8 @@ class ClientGroupSimulation:
         for error in (*cluster.failures, *(failure.value for failure in self._logged)):
             raise InvariantBroken("broker", f"{type(error).__name__}: {error}") from error
         for promises in self.promises.values():
-            promises.settle(self._disturbed_ms + 1000, self._now_ms - _SETTLED_MS)
+            if self._now_ms - self._disturbed_ms >= _LEARNT_MS:
+                promises.settle(self._disturbed_ms + 1000, self._now_ms - _SETTLED_MS)
             if promises.failures:
                 raise promises.failures[0]
         for member in list(self.members):
