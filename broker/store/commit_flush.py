@@ -66,6 +66,11 @@ class CommitFlush:
         self._last_ms = 0
         self._outage = Outage()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a sync runs."""
+        return self._running
+
     def flushed(self, offset: int) -> Deferred[None] | None:
         """Wait until the log is on disk up to an offset; None when it already is.
 

@@ -23,6 +23,7 @@ from twistmq.broker.api import AnyHandler, BrokerError, MessageRecord, PeriodicT
 from twistmq.broker.api.ledger import EntryLog, Ledger
 from twistmq.broker.api.topics import is_system_topic
 from twistmq.plugins.dledger.commit_stage import CommitStage
+from twistmq.plugins.dledger.disk_watch import LOOK_MS, DiskWatch
 from twistmq.plugins.dledger.families import families
 from twistmq.plugins.dledger.leader_address import LeaderAddress
 from twistmq.plugins.dledger.ledger_log import LedgerLog
@@ -91,6 +92,7 @@ class GroupBroker:
         self.node: GroupNode | None = None
         self.roles: BrokerRoles | None = None
         self._links: GroupLinks | None = None
+        self._disk_watch: DiskWatch | None = None
         identity = broker.identity
         identity.set_role("SLAVE", settings.broker_id)
         identity.registers = False
@@ -127,6 +129,7 @@ class GroupBroker:
         node = self.node = GroupNode(
             member, storage, links, roles, broker.steady.now_ms, broker.host.call_later,
             self._draw)
+        self._disk_watch = DiskWatch(broker.store, log, node, broker.steady.now_ms)
         broker.health_checks["group"] = roles.fault
         node.start()
 
@@ -159,6 +162,10 @@ class GroupBroker:
         """Give up the lead, because the store cannot be used."""
         if self.node is not None:
             self.node.pass_event(StorageFailed(reason))
+
+    def _watch_disk(self, now_ms: int) -> None:
+        if self._disk_watch is not None:
+            self._disk_watch.look(now_ms)
 
     def _check_links(self, now_ms: int) -> None:
         if self._links is not None:
@@ -199,6 +206,7 @@ class GroupBroker:
         return [
             PeriodicTask("check the requests to other members", _EXPIRE_PERIOD_MS,
                          _EXPIRE_PERIOD_MS, self._check_links),
+            PeriodicTask("look at the disk of the leader", LOOK_MS, LOOK_MS, self._watch_disk),
             PeriodicTask("answer sends that the group has not confirmed", _EXPIRE_PERIOD_MS,
                          _EXPIRE_PERIOD_MS, self.stage.expire),
             PeriodicTask("look for the leader of the group", _COPY_PERIOD_MS, _COPY_PERIOD_MS,

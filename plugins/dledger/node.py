@@ -13,6 +13,7 @@ Source: design of twistmq.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -22,8 +23,10 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twistmq.broker.api.observe import LineRate
 from twistmq.plugins.dledger.links import GroupLinks
 from twistmq.plugins.dledger.storage_driver import MemberStorage, StorageDriver
+from twistmq.protocol.log_rate import lines_left_out
 from twistmq.raft.actions import (
     Action,
     Answer,
@@ -51,13 +54,22 @@ from twistmq.raft.events import (
 )
 from twistmq.raft.log import LogError
 from twistmq.raft.member import Member
-from twistmq.raft.messages import Request, Response, ResponseCode
+from twistmq.raft.messages import (
+    Request,
+    Response,
+    ResponseCode,
+    TransferRequest,
+    TransferResponse,
+)
 
 __all__ = ["GroupListener", "GroupNode", "NodeStopped", "Timers"]
 
 #: The shortest time between two ticks, s. A tick at the exact millisecond could come just too
 #: early, because timers are more exact than the member's clock.
 _TICK_MIN: Final = 0.001
+#: Complaints that differ in numbers only are of one kind; the number of kinds that are remembered.
+_NUMBERS: Final = re.compile(r"\d+")
+_KINDS_MAX: Final = 100
 
 
 class NodeStopped(Exception):
@@ -125,6 +137,8 @@ class GroupNode:
         self._transfers: dict[int, Deferred[ResponseCode]] = {}
         self._tick: IDelayedCall | None = None
         self._tick_ms = 0
+        #: How often each kind of complaint may be written.
+        self._rates: dict[str, LineRate] = {}
         #: How often this member has begun to lead since the start.
         self.leads = 0
 
@@ -165,6 +179,13 @@ class GroupNode:
         waiting: Deferred[Response] = Deferred()
         if not self._runs:
             waiting.errback(NodeStopped("this member does not run"))
+            return waiting
+        if (isinstance(request, TransferRequest) and request.transferee == request.receiver
+                and self._storage.fault()):
+            # The core knows of faults that have refused entries. The disk may also be too full for
+            # the messages of a leader only.
+            waiting.callback(TransferResponse(
+                ResponseCode.TAKE_LEADERSHIP_FAILED, self.member.term, self.member.leader))
             return waiting
         self._last_question += 1
         self._questions[self._last_question] = waiting
@@ -264,7 +285,19 @@ class GroupNode:
                 if ended is not None:
                     ended.callback(code)
             case Complained(peer, text):
-                self.log.warn("{text}", text=text, peer=peer)
+                self._complain(peer, text)
+
+    def _complain(self, peer: str, text: str) -> None:
+        """Write a line, unless one that differs in numbers only was written less than a minute ago.
+
+        An entry that does not fit is pushed again and again.
+        """
+        kind = _NUMBERS.sub("", text)
+        if len(self._rates) >= _KINDS_MAX:
+            self._rates.clear()
+        left_out = self._rates.setdefault(kind, LineRate(1)).left_out(self._now_ms())
+        if left_out is not None:
+            self.log.warn("{text}{more}", text=text, more=lines_left_out(left_out), peer=peer)
 
     def _ask(self, call: int, peer: str, request: Request, bulk: bool) -> None:
         def fail(failure: Failure) -> None:

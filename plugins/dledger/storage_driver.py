@@ -112,6 +112,10 @@ class StorageDriver:
 
     # --- judgement
 
+    def fault(self) -> str:
+        """Return why the log cannot be used; empty while it can."""
+        return self._storage.fault()
+
     @property
     def _oldest_ms(self) -> int:
         """When the oldest unfinished save or sync began."""

@@ -70,6 +70,8 @@ class EntryLog(CommitLog):
         #: The committed index in the checkpoint file at the start. It is beyond the end of a log
         #: that has lost entries, for example in a loss of power.
         self.noted_index = -1
+        #: Why the last write failed; empty when it succeeded.
+        self.write_fault = ""
         self._saved = LedgerCheckpoint()
         #: This file exists while the log begins again at the offset that it contains.
         self._begin_path = f"{folder}/beginning"
@@ -198,9 +200,11 @@ class EntryLog(CommitLog):
         try:
             self.index.write(framing.begin_index, framing.units)
             super().write(writes)
-        except StoreError:
+        except StoreError as error:
             framing.undo()
+            self.write_fault = str(error)
             raise
+        self.write_fault = ""
         if self.begin_index < 0:
             self.begin_index = framing.begin_index
         framing.keep()

@@ -70,10 +70,10 @@ def group_plugin(
 class Machine:
     """One broker of the group and its disk."""
 
-    def __init__(self, name: str, group: KernelGroup) -> None:
+    def __init__(self, name: str, group: KernelGroup, disk: MemoryDisk) -> None:
         self.name = name
         self.group = group
-        self.disk = MemoryDisk()
+        self.disk = disk
         self.box: KernelBox | None = None
         self.answer: Answer | None = None
         self.peer_gone: Callable[[str], None] | None = None
@@ -142,10 +142,12 @@ class KernelGroup:
 
     :param plugins: plugins beside those that every broker of these tests has.
     :param chance: the random choices of the members.
+    :param make_disk: makes the disk of each broker.
     """
 
     def __init__(self, test: SynchronousTestCase, plugins: Sequence[tuple[str, object]] = (),
-                 chance: random.Random | None = None, **settings: str) -> None:
+                 chance: random.Random | None = None,
+                 make_disk: Callable[[], MemoryDisk] = MemoryDisk, **settings: str) -> None:
         self.test = test
         self.chance = chance or random.Random(0)
         self.plugins = plugins
@@ -153,7 +155,7 @@ class KernelGroup:
         self.clock.advance(1_700_000_000)
         self.settings = {name.replace("__", "."): text for name, text in settings.items()}
         self.cut: set[tuple[str, str]] = set()
-        self.machines = {name: Machine(name, self) for name in NAMES}
+        self.machines = {name: Machine(name, self, make_disk()) for name in NAMES}
         self._tasks_ms = self.now_ms() + _TASKS_MS
         for name in NAMES:
             self.start(name)

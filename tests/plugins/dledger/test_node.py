@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.dledger.loopback import NAMES, Loopback
 from twistmq.plugins.dledger.node import NodeStopped
 from twistmq.plugins.dledger.storage_driver import HANG_MS, RETRY_MS
-from twistmq.raft.actions import Role
+from twistmq.raft.actions import Complained, Role
 from twistmq.raft.messages import HeartbeatRequest, ResponseCode
 
 
@@ -124,6 +125,23 @@ class NodeTests(SynchronousTestCase):
         group.run(4)
         self.assertEqual(group.clock.getDelayedCalls(), [])
 
+    def test_a_complaint_that_repeats_is_written_once_a_minute(self) -> None:
+        """Its numbers may differ; the next line tells how many were left out."""
+        group = Loopback(self)
+        leader = group.elect()
+        node = leader.node
+        assert node is not None
+        with capturedLogs() as events:
+            for index in range(5):
+                node._carry_out(Complained("n1", f"the entry {index} does not fit"))
+            node._carry_out(Complained("n1", "something else"))
+            group.run(61)
+            node._carry_out(Complained("n1", "the entry 9 does not fit"))
+        lines = [str(formatEvent(event)) for event in events if "peer" in event]
+        self.assertEqual(lines, [
+            "the entry 0 does not fit", "something else",
+            "the entry 9 does not fit (4 more since the last line)"])
+
     def test_a_fault_of_the_state_machine_stops_the_node(self) -> None:
         """The listener gets the error, and the group continues without this member."""
         group = Loopback(self)
@@ -181,6 +199,37 @@ class StorageTests(SynchronousTestCase):
         self.assertEqual(old.node.member.storage_failure, "")
         self.assertEqual(group.bodies(old.name), group.bodies(new.name))
         self.assertEqual(old.roles[-1][0], Role.FOLLOWER)
+
+    def test_a_leader_refuses_as_soon_as_its_disk_counts_as_hanging(self) -> None:
+        """The limit is 5 s from the begin of the sync, and at most a tick later it refuses."""
+        group = Loopback(self)
+        old = group.elect()
+        group.run(1)
+        refused: list[int] = []
+        self.patch(old, "lead_lost", lambda: refused.append(group.now_ms()))
+        old.is_slow = True
+        group.append(old, b"a")
+        began_ms = group.now_ms()
+        group.run(HANG_MS / 1000 + 1)
+        self.assertEqual(len(refused), 1)
+        self.assertLessEqual(0, refused[0] - began_ms - HANG_MS)
+        self.assertLess(refused[0] - began_ms - HANG_MS, 100)
+
+    def test_the_lead_is_not_given_to_a_member_with_a_full_disk(self) -> None:
+        """It refuses the lead, although it appends the entries of a leader."""
+        group = Loopback(self)
+        leader = group.elect()
+        group.run(1)
+        other = next(machine for machine in group.machines.values() if machine is not leader)
+        other.disk_fault = "the disk is full"
+        assert leader.node is not None
+        ended = leader.node.transfer_lead(other.name)
+        group.run(0.1)
+        self.assertEqual(self.successResultOf(ended), ResponseCode.TAKE_LEADERSHIP_FAILED)
+        self.assertTrue(leader.accepts)
+        other.disk_fault = ""
+        leader.node.transfer_lead(other.name)
+        self.assertIs(group.elect(besides=leader.name), other)
 
     def test_a_leader_whose_sync_fails_gives_up_the_lead_at_once(self) -> None:
         """The member does not become a candidate while its storage reports a fault."""
