@@ -204,7 +204,8 @@ class Pusher:
             if push.first <= last <= push.last:
                 self.match_index = max(self.match_index, last)
                 self._failures = self._repeated = self._refused = 0
-                self._window_max = min(self._window_max + push.size,
+                # Several acknowledgements may arrive in one turn, and each allows another push.
+                self._window_max = min(self._window_max + max(1, push.size // 4),
                                        self._state.settings.push_window_bytes)
             else:
                 self._fail()

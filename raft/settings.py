@@ -48,8 +48,9 @@ class MemberSettings:
     push_bytes_max: int = 256 * 1024
     #: A follower gets no further push while its pushes in flight have this many bytes of bodies.
     push_window_bytes: int = 4 * 1024 * 1024
-    #: After a comparison the limit is this one at first, and rises with each acknowledgement by the
-    #: bytes of the push. To read and encode 4 MiB in one turn of the driver would take 25 ms.
+    #: After a comparison the limit is this one at first, and rises with each acknowledgement by a
+    #: quarter of the bytes of the push. To read and encode 4 MiB in one turn of the driver would
+    #: take 25 ms.
     push_window_begin_bytes: int = 512 * 1024
     #: The largest number of pushes in flight to one follower.
     push_window_count: int = 64

@@ -99,6 +99,13 @@ class CheckpointFile:
 
         :raises StoreError: when the file cannot be written.
         """
+        self.lower_job(now_ms, log_offset)()
+
+    def lower_job(self, now_ms: int, log_offset: int) -> Callable[[], None]:
+        """Lower the values as ``lower`` does, but leave the write of the file to a job.
+
+        :returns: the job, for any thread; it raises StoreError when the file cannot be written.
+        """
         values, before_ms = self.values, now_ms - 1
         _, min_ms = self._clock_change
         self._clock_change = log_offset, min(before_ms, min_ms or before_ms)
@@ -106,12 +113,16 @@ class CheckpointFile:
         values.logics_msg_timestamp = min(values.logics_msg_timestamp, before_ms)
         values.index_msg_timestamp = min(values.index_msg_timestamp, before_ms)
         self._lowered += 1
-        with self._writing:
-            data = values.encode()
-            if data == self._saved:
-                return
-            try:
-                self._io.write_file_atomically(self.path, data)
-            except OSError as error:
-                raise StoreError(f"{self.path} cannot be written: {error}") from error
-            self._saved = data
+
+        def write() -> None:
+            with self._writing:
+                data = values.encode()
+                if data == self._saved:
+                    return
+                try:
+                    self._io.write_file_atomically(self.path, data)
+                except OSError as error:
+                    raise StoreError(f"{self.path} cannot be written: {error}") from error
+                self._saved = data
+
+        return write

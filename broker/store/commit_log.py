@@ -135,6 +135,10 @@ class CommitLog:
     def end_at(self, offset: int) -> None:
         """Note that recovery has found the end of the log here."""
         self.max_offset = self.flushed_offset = offset
+        if self.starts:
+            # Recovery has read beyond it.
+            self._io.forget_cached(segment_path(self.directory, self.starts[-1]),
+                                   max(0, offset - self.starts[-1]))
 
     # --- writing
 
@@ -494,40 +498,64 @@ class CommitLog:
 
         A running sync goes on. It covers nothing from this offset on, see ``CommitFlush.cut``.
         """
-        removed = False
-        while self.starts and self.starts[-1] > offset:
-            # Remove the last file first, so that an interruption never leaves a gap between files.
-            self._remove_file(self.starts[-1])
-            self.starts.pop()
-            removed = True
-        if removed:
-            # Otherwise one of them may reappear after a loss of power and follow newly written
-            # bytes.
-            self._io.sync_path(self.directory)
-        if self.starts:
-            path = segment_path(self.directory, self.starts[-1])
-            if path not in self._files.pinned:
-                self._files.close(path)
-            position = offset - self.starts[-1]
-            if position < self.file_size:
-                self._io.clear_from(path, position)
-                # Otherwise the old bytes may reappear after a loss of power, mixed with newly
-                # written ones.
-                self._io.sync_path(path)
+        self.cut_job(offset)()
+
+    def cut_job(self, offset: int) -> Callable[[], None]:
+        """End the log at this offset as ``truncate`` does, but leave the work on the disk to a job.
+
+        Nothing may be written to the log before the job is done. After a crash that comes earlier,
+        the log may still have what was cut, or the beginning of it.
+
+        :returns: the job, for a thread.
+        """
+        # The last file goes first, so that an interruption never leaves a gap between files.
+        removed = [start for start in reversed(self.starts) if start > offset]
+        self.starts = [start for start in self.starts if start <= offset]
+        for start in removed:
+            self._forget_file(start)
+        last = self.starts[-1] if self.starts else offset
+        path = segment_path(self.directory, last)
+        if self.starts and path not in self._files.pinned:
+            self._files.close(path)
+        is_cleared = bool(self.starts) and offset - last < self.file_size
         self._failed.clear()
         self.max_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
         self._room_end = min(self._room_end, offset)
+        io, directory = self._io, self.directory
+
+        def cut() -> None:
+            for start in removed:
+                io.remove(segment_path(directory, start))
+            if removed:
+                # Otherwise one of them may reappear after a loss of power and follow newly written
+                # bytes.
+                io.sync_path(directory)
+            if is_cleared:
+                io.clear_from(path, offset - last)
+                # Otherwise the old bytes may reappear after a loss of power, mixed with newly
+                # written ones.
+                io.sync_path(path)
+
+        return cut
+
+    def cut_later(self, offset: int) -> Callable[[], None]:
+        """End the log, of which nothing after the offset is in queues or index; see ``cut_job``."""
+        return self.cut_job(offset)
 
     def _remove_file(self, start: int) -> None:
         """Remove the file that starts at an offset; a running sync keeps it open until its end."""
+        self._forget_file(start)
+        self._io.remove(segment_path(self.directory, start))
+
+    def _forget_file(self, start: int) -> None:
+        """Close the file that starts at an offset; a running sync keeps it open until its end."""
         path = segment_path(self.directory, start)
         file = self._files.take(path)
         if file is not None and path in self._files.pinned:
             self._removed.append(file)
         elif file is not None:
             file.close()
-        self._io.remove(path)
 
     def limit_flushed(self, offset: int) -> None:
         """Treat the log from an offset on as not yet flushed."""

@@ -20,6 +20,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from zope.interface import implementer
@@ -204,6 +205,17 @@ class RealDisk:
                     begin += os.pwrite(descriptor, bytes(min(_CLEAR_SIZE, end - begin)), begin)
         finally:
             os.close(descriptor)
+
+    def forget_cached(self, path: str, position: int) -> None:
+        """See IStoreIO."""
+        if not hasattr(os, "posix_fadvise"):  # as on macOS
+            return
+        with suppress(OSError):
+            descriptor = open_regular(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
     def rewrite(self, path: str) -> None:
         """See IStoreIO."""

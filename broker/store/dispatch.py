@@ -15,6 +15,7 @@ import errno
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from twisted.logger import Logger
 
@@ -40,6 +41,11 @@ from twistmq.broker.store.stored_records import TagsCode, record_of, take_record
 from twistmq.protocol.record import MessageRecord, StoredMessage, has_queue_entry
 
 __all__ = ["Dispatch"]
+
+#: The number of bytes of the log that are read at a time, and of these the bytes after which the
+#: number of records is compared with its limit.
+_READ_BYTES: Final = 256 * 1024
+_TAKE_BYTES: Final = 16 * 1024
 
 
 class Dispatch:
@@ -100,17 +106,19 @@ class Dispatch:
         """The offset up to which messages may be dispatched."""
         return self._log.max_offset if self.confirm_follows else self._confirmed
 
-    def advance_confirm_offset(self, offset: int) -> None:
+    def advance_confirm_offset(self, offset: int, *, dispatches: bool = True) -> None:
         """Make messages readable that the replicas have confirmed; the offset no longer follows the
         log.
 
         :param offset: in the commit log; a lower offset than before has no effect.
+        :param dispatches: whether some of them are dispatched at once.
         """
         if self.confirm_follows:
             self.confirm_follows = False
             self._confirmed = self.offset
         self._confirmed = max(self._confirmed, min(offset, self._log.max_offset))
-        self.catch_up()
+        if dispatches:
+            self.catch_up()
 
     def reset(self, offset: int) -> None:
         """Set the end of the log that recovery has found and dispatched."""
@@ -204,17 +212,20 @@ class Dispatch:
         records: list[MessageRecord] = []
 
         def take(chunk: bytes, at: int, offset: int) -> int:
-            return take_records(records, chunk, at, offset, confirmed, step_end, self.filter,
+            if len(records) >= DISPATCH_STEP_RECORDS:
+                return 0
+            return take_records(records, chunk, at, offset, confirmed,
+                                min(step_end, offset + _TAKE_BYTES), self.filter,
                                 self.tags_codes, self.head_size)
 
         try:
             for message in scan_log(
-                    self._log, self.offset, confirmed, False, take, self._damaged):
+                    self._log, self.offset, confirmed, False, take, self._damaged, _READ_BYTES):
                 record = self.record_of(message)
                 if record.next_offset > confirmed:
                     break
                 records.append(record)
-                if record.next_offset >= step_end:
+                if record.next_offset >= step_end or len(records) >= DISPATCH_STEP_RECORDS:
                     break
         except OSError as error:
             if error.errno != errno.EIO:

@@ -18,10 +18,11 @@ Source: DefaultMessageStore.truncateFiles, CommitLog.resetOffset @5.3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twistmq.broker.constants import LOG_OFFSET_MAX
 from twistmq.broker.store.checkpoint_file import CheckpointFile
@@ -35,7 +36,11 @@ from twistmq.broker.store.raw_log import RawLog
 from twistmq.broker.store.upkeep import Upkeep
 from twistmq.protocol.errors import StoreError
 
-__all__ = ["LogCut"]
+__all__ = ["CUT_AT_ONCE_MAX", "LogCut"]
+
+#: The largest cut that is made in one turn of the reactor, in bytes. A larger one takes 1 ms for
+#: each of these, and its sync may take longer.
+CUT_AT_ONCE_MAX: Final = 4 * 1024 * 1024
 
 
 class LogCut:
@@ -66,6 +71,8 @@ class LogCut:
         self._in_thread = in_thread
         self._pause = pause
         self._lock = DeferredLock()
+        #: Whether a thread still removes what ``cut_at_once`` has cut. The log takes no bytes.
+        self.is_finishing = False
         #: Called after each cut, before more is stored: saved positions in queues may be beyond the
         #: new ends.
         self.on_cut: list[Callable[[], None]] = []
@@ -97,12 +104,15 @@ class LogCut:
         """
         return self._run(lambda: self._cut_undispatched(offset))
 
-    def cut_at_once(self, offset: int) -> None:
+    def cut_at_once(self, offset: int, size_max: int = CUT_AT_ONCE_MAX) -> None:
         """End the log at an offset up to which it is dispatched at most, in one turn.
 
         Queues and index have nothing from there on, so only the log is cut. The call blocks until
-        the file in which the log ends is on disk.
+        the file in which the log ends is on disk. A thread does this work for a larger cut, and the
+        log takes no bytes until it is done (``is_finishing``). A crash before that may undo the
+        cut.
 
+        :param size_max: the largest cut whose work on the disk is done in this turn, in bytes.
         :raises StoreError: when no record begins there, when messages after it are readable or
             confirmed, when another cut is running, or when the disk fails; in the last case the
             store accepts no more messages.
@@ -118,9 +128,13 @@ class LogCut:
                              f"end at {offset}")
         self.log.info("the commit log is cut from {end} to {offset}, nothing of that was readable",
                       end=log.max_offset, offset=offset)
+        is_large = log.max_offset - offset > size_max
         try:
-            self._lower_checkpoint(offset)
-            log.truncate(offset)
+            if is_large:
+                self._cut_later(offset)
+            else:
+                self._lower_checkpoint(offset)
+                log.truncate(offset)
         except (StoreError, OSError) as error:
             raise self._given_up(error) from error
         dispatch.cut(offset, dispatch.timestamp)
@@ -128,6 +142,23 @@ class LogCut:
         self._raw.forget()
         self._flush.cut(offset)
         self._tell()
+
+    def _cut_later(self, offset: int) -> None:
+        """End the log at an offset, and let a thread do the work on the disk."""
+        lower = self._checkpoint.lower_job(max(1, self._file_ms(offset)), offset)
+        cut = self._log.cut_later(offset)
+        self.is_finishing = True
+
+        def job() -> None:
+            lower()
+            cut()
+
+        def finished(result: Any) -> None:
+            self.is_finishing = False
+            if isinstance(result, Failure):
+                self.log.error("{error}", error=str(self._given_up(result.value)))
+
+        self._lock.run(lambda: self._in_thread(job)).addBoth(finished)
 
     def begin_again(self, offset: int, begin: Callable[[], None]) -> None:
         """Let the log begin again at a later offset in one turn, and drop everything before it.
@@ -309,10 +340,15 @@ class LogCut:
 
         :returns: the store time of the first record of that file, in ms; not positive without one.
         """
-        before = offset - 1
-        file_ms = self._log.file_timestamp(before) if before >= 0 else 0
+        file_ms = self._file_ms(offset)
         self._checkpoint.lower(max(1, file_ms), offset)
         return file_ms
+
+    def _file_ms(self, offset: int) -> int:
+        """Return the store time of the first record of the file before a cut, in ms; not positive
+        without one.
+        """
+        return self._log.file_timestamp(offset - 1) if offset > 0 else 0
 
     def _newest_ms(self) -> int:
         """Return the store time of the newest message of any queue, in ms; -1 without a message."""
@@ -321,7 +357,7 @@ class LogCut:
             queue, queue.max_offset - 1)
         return -1 if entry is None else self._log.store_timestamp(entry[0])
 
-    def _given_up(self, error: StoreError | OSError) -> StoreError:
+    def _given_up(self, error: BaseException | None) -> StoreError:
         """Give up a partial cut, which the next start, as after a crash, repairs."""
         failure = StoreError(f"the store could not be cut: {error}")
         self._flush.give_up(failure)

@@ -64,7 +64,7 @@ _log = Logger()
 
 def scan_log(
     commit_log: CommitLog, offset: int, end: int, check_crc: bool, pass_some: Pass | None = None,
-    damaged: Callable[[int, str], None] | None = None,
+    damaged: Callable[[int, str], None] | None = None, chunk_size: int = _CHUNK_SIZE,
 ) -> Iterator[StoredMessage]:
     """Read records one after the other, up to the first incomplete one.
 
@@ -77,6 +77,7 @@ def scan_log(
         after one that may be torn, which is held back until another record follows.
     :param damaged: called with the offset and the reason when no record is where one must be; with
         None, the log ends there, and one line is logged.
+    :param chunk_size: the number of bytes that are read at a time.
     """
     # After the end of a log there are zeros, or older bytes.
     may_end = damaged is None
@@ -88,7 +89,8 @@ def scan_log(
     while offset < end:
         at = offset - chunk_start
         if not _is_whole(chunk, at, head_size):
-            chunk, chunk_start, at = _read_chunk(commit_log, offset, end), offset, 0
+            chunk, chunk_start, at = _read_chunk(
+                commit_log, offset, end, chunk_size), offset, 0
         if offset >= progress:
             progress += _PROGRESS_SIZE
             _log.info("recovery is at {offset} of {end}", offset=offset, end=end)
@@ -193,10 +195,10 @@ def _is_file_end(chunk: bytes, at: int, head_size: int) -> bool:
     return chunk[at + 4 : at + 8] == _BLANK
 
 
-def _read_chunk(commit_log: CommitLog, offset: int, end: int) -> bytes:
+def _read_chunk(commit_log: CommitLog, offset: int, end: int, chunk_size: int) -> bytes:
     """Read a chunk from an offset on, or one record if that is larger."""
     remaining = min(end - offset, commit_log.file_size - offset % commit_log.file_size)
-    chunk = commit_log.peek(offset, min(remaining, _CHUNK_SIZE)) or b""
+    chunk = commit_log.peek(offset, min(remaining, chunk_size)) or b""
     head_size = commit_log.head_size
     if len(chunk) >= head_size + 8:
         size = head_size + record_size(chunk, head_size)

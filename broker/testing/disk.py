@@ -169,6 +169,9 @@ class MemoryDisk:
         contents.data = mmap.mmap(-1, max(contents.size, 1))
         contents.data[:position] = kept_data
 
+    def forget_cached(self, path: str, position: int) -> None:
+        """See IStoreIO."""
+
     def rewrite(self, path: str) -> None:
         """See IStoreIO."""
         self._contents(path)

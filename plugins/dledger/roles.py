@@ -116,7 +116,8 @@ class BrokerRoles:
     def entries_committed(self, index: int) -> None:
         """Make entries readable, and acknowledge the sends that wait for them."""
         try:
-            self._ledger.commit(index)
+            # While the lane dispatches, a further step in this turn would hold the reactor longer.
+            self._ledger.commit(index, dispatches=not self._is_dispatching)
         except (StoreError, OSError) as error:
             raise LogError(str(error)) from error
         dispatch = self._store.dispatch

@@ -283,6 +283,15 @@ class EntryLog(CommitLog):
         super().truncate(offset)
         self._settle_end()
 
+    def cut_later(self, offset: int) -> Callable[[], None]:
+        """End the log at an offset; see ``CommitLog.cut_job``.
+
+        The index is cut at once. Recovery makes the units again of entries that are still there.
+        """
+        job = super().cut_job(offset)
+        self._settle_end()
+        return job
+
     def _settle_end(self) -> None:
         """Find the entry that is the last one now, and clear the units after it.
 

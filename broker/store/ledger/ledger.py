@@ -27,6 +27,7 @@ from twistmq.broker.store.entry_heads import (
 from twistmq.broker.store.interfaces import IStoreIO
 from twistmq.broker.store.ledger.entry_index import INDEX_FILE_SIZE, EntryUnit
 from twistmq.broker.store.ledger.entry_log import EntryLog
+from twistmq.broker.store.log_cut import CUT_AT_ONCE_MAX
 from twistmq.broker.store.message_store import MessageStore
 from twistmq.broker.store.raw_walk import whole_messages
 from twistmq.broker.store.record_fault import record_fault
@@ -101,6 +102,8 @@ class Ledger:
         self._store = store
         self._log = log
         self._host = host
+        #: The largest truncation that is done in one turn, in bytes.
+        self.cut_size_max = CUT_AT_ONCE_MAX
         #: The topics of received records that can name a directory.
         self._names: set[bytes] = set()
 
@@ -226,7 +229,11 @@ class Ledger:
             born_host=self._host, store_host=self._host, keys=[], tags_code=0,
             sys_flag=SYS_TRANSACTION_ROLLBACK)
         record.store_timestamp = max(now_ms, self._log.last_store_timestamp)
-        self.extend(term, [encode_record(record)])
+        try:
+            self.extend(term, [encode_record(record)])
+        except EntryRefused as error:
+            # It is not the fault of the entry that the log cannot take it now.
+            raise StoreError(str(error)) from error
 
     def append(self, entries: Sequence[StoredEntry]) -> None:
         """Append entries of a leader exactly as they are, all or none.
@@ -239,6 +246,7 @@ class Ledger:
             return
         store, log = self._store, self._log
         store.require_readable()
+        self._require_whole()
         index, term, position = log.end_index + 1, log.framing.last_term, log.max_offset
         for entry in entries:
             self._require_fitting(entry, index if log.begin_index >= 0 else -1, term, position)
@@ -251,6 +259,11 @@ class Ledger:
         log.write(self._writes(entries, log.max_offset))
         log.last_store_timestamp = record_store_timestamp(entries[-1].body)
         store.stats.put(len(entries), position - entries[0].position, 0)
+
+    def _require_whole(self) -> None:
+        """:raises EntryRefused: while a thread removes the end that was truncated."""
+        if self._store.log_cut.is_finishing:
+            raise EntryRefused("the entries that were truncated are still being removed")
 
     def _require_fitting(self, entry: StoredEntry, index: int, term: int, position: int) -> None:
         """Check an entry and its record.
@@ -322,12 +335,14 @@ class Ledger:
         """Drop all entries after ``end_index``; none of them may be readable.
 
         :param end_index: one less than ``begin_index`` drops all entries.
+        :raises EntryRefused: while the disk is still busy with an earlier truncation.
         :raises StoreError: when one of them is readable or committed, or when the disk fails.
         """
         if end_index >= self.end_index:
             return
         end = self.end_of(end_index) if end_index >= self.begin_index else self._log.min_offset
-        self._store.log_cut.cut_at_once(end)
+        self._require_whole()
+        self._store.log_cut.cut_at_once(end, self.cut_size_max)
 
     def restart(self, entry: StoredEntry) -> None:
         """Drop all entries, and begin again with this one, at its index and position.
@@ -338,6 +353,7 @@ class Ledger:
         :raises StoreError: when entries up to there are readable, or when the disk fails.
         """
         log = self._log
+        self._require_whole()
         if entry.position % log.file_size:
             raise EntryRefused(f"no file of {log.file_size} bytes starts at {entry.position}: the "
                                f"log cannot begin there with entry {entry.index}")
@@ -350,15 +366,17 @@ class Ledger:
 
     # --- agreement
 
-    def commit(self, index: int) -> None:
+    def commit(self, index: int, *, dispatches: bool = True) -> None:
         """Make messages readable up to an entry on which the group agreed.
 
         :param index: a lower index than before, or one after the end, has no further effect.
+        :param dispatches: whether some of them become readable at once; otherwise all of them do
+            by ``Dispatch.step``.
         """
         index = min(index, self.end_index)
         if index <= self.committed_index:
             return
         self._log.committed_index = index
-        self._store.dispatch.advance_confirm_offset(self.end_of(index))
+        self._store.dispatch.advance_confirm_offset(self.end_of(index), dispatches=dispatches)
 
 

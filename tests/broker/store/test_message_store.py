@@ -410,6 +410,30 @@ class RealDiskStoreTests(SynchronousTestCase):
         self.assertEqual([decode_record(record).body for record in records], [b"77"])
         self.successResultOf(box.store.stop())
 
+    def test_pages_after_the_end_of_the_log_are_forgotten(self) -> None:
+        """Recovery has read there. From such pages, the system would read ahead in the hole as the
+        file is written and read again.
+        """
+        root = os.path.abspath(self.mktemp())
+        disk = RealDisk()
+        box = StoreBox(disk, small_settings(root)).open()
+        box.append(message(body=b"x"))
+        calls: list[tuple[str, int]] = []
+        forget = disk.forget_cached
+
+        def note(path: str, position: int) -> None:
+            calls.append((path, position))
+            forget(path, position)
+
+        self.patch(disk, "forget_cached", note)
+        end = box.store.commit_log.max_offset
+        box = box.after_kill()
+        self.addCleanup(box.store.close)
+        self.assertEqual(calls, [(f"{root}/commitlog/{0:020}", end)])
+        self.assertEqual(box.bodies(), [b"x"])
+        # A file that is gone is no fault.
+        forget(f"{root}/missing", 0)
+
     def test_a_log_with_files_of_another_length_refuses_the_start(self) -> None:
         """The name of each file is its first offset in 20 digits, its length is the setting's."""
         root = os.path.abspath(self.mktemp())

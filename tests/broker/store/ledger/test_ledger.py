@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from twistmq.broker.constants import DISPATCH_STEP_RECORDS
 from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.entry_heads import ENTRY_HEAD_SIZE, ENTRY_SIZE_MAX
 from twistmq.broker.store.ledger.ledger import BARRIER_TOPIC, EntryRefused, StoredEntry
@@ -255,6 +256,28 @@ def _stored_at(body: bytes, store_ms: int) -> bytes:
     return body[:56] + store_ms.to_bytes(8, "big") + body[64:]
 
 
+class CommitTests(LedgerCase):
+    """Entries of a leader become readable at a follower."""
+
+    def test_a_step_reads_a_limited_number_of_records(self) -> None:
+        """Many small messages fit into the bytes of a step, and would hold the reactor."""
+        leader, follower = self.make(), self.make()
+        leader.lead_term(1)
+        count = 2 * DISPATCH_STEP_RECORDS
+        leader.append(*[message("T", b"x") for _ in range(count)])
+        self.copy_to(follower, self.entries(leader), 100)
+        dispatch = follower.store.dispatch
+        follower.ledger.commit(count, dispatches=False)
+        self.assertEqual(dispatch.offset, 0)
+        dispatch.step()
+        queue = follower.store.queues.find("T", 0)
+        assert queue is not None
+        self.assertTrue(1 <= queue.max_offset / DISPATCH_STEP_RECORDS < 1.25, queue.max_offset)
+        while dispatch.step():
+            continue
+        self.assertEqual(follower.bodies("T"), [b"x"] * count)
+
+
 class RepeatedOffsetTests(LedgerCase):
     """A leader that has lost entries of its queues gives their offsets a second time.
 
@@ -373,6 +396,68 @@ class CutTests(LedgerCase):
         self.assertEqual(log.flushed_offset, cut)
         self.assertEqual(self.successResultOf(waiting), "cut")
         self.assertEqual(len(self.entries(box)), 66)
+
+    def hold_jobs(self) -> list[tuple[Callable[[], None], Deferred[None]]]:
+        """Let the jobs of threads wait; every cut leaves its work to one."""
+        jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
+
+        def in_thread(job: Callable[[], None]) -> Deferred[None]:
+            jobs.append((job, Deferred()))
+            return jobs[-1][1]
+
+        self.box.in_thread = in_thread
+        self.box.ledger.cut_size_max = 0
+        return jobs
+
+    def test_a_large_cut_is_finished_in_a_thread(self) -> None:
+        """The log ends there at once, and takes no entries before the thread is done."""
+        box, ledger = self.box, self.box.ledger
+        jobs = self.hold_jobs()
+        ledger.truncate(30)
+        ((job, done),) = jobs
+        self.assertEqual(self.entries(box), self.agreed)
+        late = self.entries(self.make_leader())[31:]
+        self.assertRaises(EntryRefused, ledger.append, late)
+        self.assertRaises(EntryRefused, ledger.truncate, -1)
+        self.assertRaises(EntryRefused, ledger.restart, self.agreed[0])
+        refusal = self.assertRaises(StoreError, ledger.append_barrier, 2, box.now_ms)
+        # A leader takes a refused entry for a fault of its own.
+        self.assertNotIsInstance(refusal, EntryRefused)
+        self.assertNoResult(box.store.log_cut.finished())
+        job()
+        done.callback(None)
+        self.copy_to(box, late)
+        other = self.make()
+        self.copy_to(other, self.entries(box))
+        self.assertEqual(self.data(box), self.data(other))
+
+    def make_leader(self) -> LedgerBox:
+        """Return a leader of a later term with the entries that were agreed, and more."""
+        leader = self.make()
+        self.copy_to(leader, self.agreed)
+        leader.commit()
+        leader.lead_term(3)
+        leader.append(*numbered(45, 200))
+        return leader
+
+    def test_a_kill_may_undo_a_large_cut(self) -> None:
+        """Then the entries are there again, and are cut again."""
+        before = self.entries(self.box)
+        self.hold_jobs()
+        self.box.ledger.truncate(30)
+        again = self.box.after_kill()
+        self.assertEqual(self.entries(again), before)
+        again.ledger.truncate(30)
+        self.assertEqual(self.entries(again), self.agreed)
+
+    def test_a_large_cut_that_fails(self) -> None:
+        """The store takes nothing any more."""
+        jobs = self.hold_jobs()
+        self.box.ledger.truncate(30)
+        ((_, done),) = jobs
+        done.errback(OSError(5, "broken"))
+        self.assertIn("could not be cut", self.box.store.fault(takes_messages=False))
+        self.assertRaises(StoreError, self.box.ledger.append, self.agreed)
 
     def test_everything_can_be_cut(self) -> None:
         """A ledger without committed entries can become empty, and then begins with

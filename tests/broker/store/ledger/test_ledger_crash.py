@@ -89,7 +89,8 @@ class EveryChangeTests(EveryChangeCase):
             self.flush()
 
     def cut(self, end_index: int) -> None:
-        """Cut entries that are not committed."""
+        """Cut entries that are not committed; a thread finishes every other cut."""
+        self.box.ledger.cut_size_max = 0 if end_index % 2 else 1 << 30
         self.floor = [entry for entry in self.floor if entry.index <= end_index]
         self.box.ledger.truncate(end_index)
         self.ceiling = list(self.floor)
@@ -128,6 +129,7 @@ class EveryChangeTests(EveryChangeCase):
         leader.commit()
         entries = leader.ledger.read(0, 1 << 30)
         self.vote(HardState(2, "n1"))
+        self.cut(16)
         self.cut(13)
         self.follow(entries[14:24])
         self.box.ledger.commit(20)
