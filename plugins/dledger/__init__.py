@@ -18,6 +18,7 @@ from twistmq.plugins.dledger.settings import (
     CHECKS,
     ENABLE,
     SETTINGS,
+    group_notices,
     group_settings,
     ledger_folder,
 )
@@ -39,8 +40,9 @@ class Plugin:
             from twistmq.plugins.dledger.group_broker import GroupBroker
             from twistmq.plugins.dledger.peers import connect_group
 
-            broker.hooks.add(_HOOKS, GroupBroker(
-                broker, group_settings(broker.settings), connect_group))
+            group = group_settings(broker.settings)
+            broker.hooks.notices.extend(group_notices(broker.settings, group))
+            broker.hooks.add(_HOOKS, GroupBroker(broker, group, connect_group))
 
     @staticmethod
     @hookimpl

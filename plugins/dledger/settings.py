@@ -14,7 +14,8 @@ from twistmq.plugins.dledger.peer_group import MEMBER_ID, PeerGroup, read_peers
 from twistmq.plugins.dledger.peer_settings import PEER_SETTINGS
 from twistmq.raft.settings import MemberSettings
 
-__all__ = ["CHECKS", "ENABLE", "SETTINGS", "GroupSettings", "group_settings", "ledger_folder"]
+__all__ = ["CHECKS", "ENABLE", "SETTINGS", "GroupSettings", "group_notices", "group_settings",
+           "ledger_folder"]
 
 _STORE: Final = "MessageStoreConfig"
 ENABLE: Final = "enableDLegerCommitLog"
@@ -24,6 +25,8 @@ _SELF: Final = "dLegerSelfId"
 _PREFERRED: Final = "preferredLeaderId"
 _PATH: Final = "storePathDLedgerCommitLog"
 _QUICK: Final = "dledger.quick_failover"
+#: A setting of the plugin ``ha``.
+_ACTING: Final = "enableSlaveActingMaster"
 
 SETTINGS: Final = (
     Setting(ENABLE, "flag", False,
@@ -112,6 +115,23 @@ def group_settings(settings: Settings) -> GroupSettings:
     return GroupSettings(
         group, self_id, addresses, preferred, int(match[1]) + 1, settings.flag(_QUICK),
         settings.text("flushDiskType") == "SYNC_FLUSH")
+
+
+def group_notices(settings: Settings, group: GroupSettings) -> list[str]:
+    """Return warnings about settings that a group does not use, or that do not suit one."""
+    notices = []
+    count = len(group.addresses)
+    if count % 2 == 0:
+        notices.append(f"{_PEERS} has {count} members: the group survives the loss of no more "
+                       f"members than a group of {count - 1}; the number should be odd")
+    role = settings.text("brokerRole")
+    if role != "ASYNC_MASTER":
+        notices.append(f"brokerRole={role} is not used: with {ENABLE}=true, the group elects the "
+                       "master")
+    if settings.has(_ACTING) and settings.flag(_ACTING):
+        notices.append(f"{_ACTING}=true is not used: with {ENABLE}=true, the group elects a master "
+                       "when the previous one is lost")
+    return notices
 
 
 def _addresses(settings: Settings) -> dict[str, str]:

@@ -10,7 +10,7 @@ from twistmq.broker.errors import SettingsError
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.plugins import dledger, ha
-from twistmq.plugins.dledger.settings import group_settings
+from twistmq.plugins.dledger.settings import group_notices, group_settings
 from twistmq.protocol.codes import RequestCode
 
 GROUP = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n1",
@@ -23,6 +23,12 @@ def settings_of(**changes: str) -> boot.Settings:
         "brokerName": "b", "storePathRootDir": "/data", **GROUP, **changes})
     load_hooks(settings)
     return settings
+
+
+def notices_of(**changes: str) -> list[str]:
+    """The warnings about settings."""
+    settings = settings_of(**changes)
+    return group_notices(settings, group_settings(settings))
 
 
 class GroupSettingsTests(SynchronousTestCase):
@@ -66,6 +72,16 @@ class GroupSettingsTests(SynchronousTestCase):
                 ({"storePathDLedgerCommitLog": "/a,/b"}, "names several folders")):
             error = self.assertRaises(SettingsError, settings_of, **changes)
             self.assertIn(text, str(error))
+
+    def test_what_a_group_does_not_use_is_told(self) -> None:
+        """A line names each such setting; a usual group of three has none."""
+        self.assertEqual(notices_of(), [])
+        for changes, text in (
+                ({"dLegerPeers": "n0-h:1;n1-h:2"}, "dLegerPeers has 2 members"),
+                ({"brokerRole": "SYNC_MASTER"}, "brokerRole=SYNC_MASTER is not used"),
+                ({"enableSlaveActingMaster": "true"}, "enableSlaveActingMaster=true is not used")):
+            [notice] = notices_of(**changes)
+            self.assertTrue(notice.startswith(text), notice)
 
     def test_no_group_together_with_a_controller(self) -> None:
         """As in Apache's broker, the exit status is -4."""
