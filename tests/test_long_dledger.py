@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 import threading
+import time
 from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -20,20 +25,42 @@ from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
 from tests.long import dledger_core
 from tests.long.compilation import CompilationFailed
+from tests.long.dledger_clocks import Jump, jump_faults
 from tests.long.dledger_consumers import Handling, consumption_faults, unhandled
 from tests.long.dledger_core import digest
+from tests.long.dledger_disks import StepDown, step_down_faults
 from tests.long.dledger_group import describe, final_log, judge, silences
+from tests.long.dledger_laggards import CatchUp, MemoryWatch, catch_up_faults, percentile
 from tests.long.dledger_links import Cut, cut_faults, quiet_windows
 from tests.long.dledger_load import body_id, outcome_of
 from tests.long.dledger_relay import CALM, Relays, Weather
+from tests.long.dledger_strangers import (
+    KINDS,
+    Attacker,
+    Outlook,
+    bound_faults,
+    log_faults,
+    outlook_faults,
+)
 from tests.long.dledger_turns import phase_faults, read_turns
 from tests.long.dledger_upgrade import election_faults, lost_entries
+from tests.long.shifted_clock import ShiftedClock
 from tests.raft.simulation.planted import PLANTED, planted
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.testing.ledger_store import LedgerBox
 from twistmq.broker.testing.store import message, small_settings
+from twistmq.plugins.dledger.translation import read_request
 from twistmq.protocol.codes import ResponseCode
-from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.command import RemotingCommand, decode_command
+from twistmq.protocol.errors import WireError
+from twistmq.protocol.frame import FrameDecoder
+from twistmq.raft.actions import Role
+from twistmq.raft.events import Asked, Started
+from twistmq.raft.hard_state import HardState
+from twistmq.raft.member import Member
+from twistmq.raft.memory_log import MemoryLog
+from twistmq.raft.messages import HeartbeatRequest, Request, TransferRequest
+from twistmq.raft.settings import MemberSettings
 
 NODES: Final = ("n0", "n1", "n2")
 
@@ -265,7 +292,138 @@ class OtherTests(SynchronousTestCase):
 
     def test_a_turn_counts_by_its_work(self) -> None:
         """A turn that was long because its thread had no core is not a fault."""
-        turns = read_turns("9.000 50.0 40.0 0 0\n10.000 12.0 10.1 0 0\n11.500 80.0 0.9 0 7\n", 10)
+        turns = read_turns("9.000 50.0 40.0 0 0 0.0\n10.000 12.0 10.1 0 0 8.5\n"
+                           "11.500 80.0 0.9 0 7 0.0\n", 10)
         self.assertEqual([turn.ended for turn in turns], [10.0, 11.5])
         self.assertEqual(phase_faults("push", "n0", turns), [
-            "push: the reactor of n0 worked for 10.1 ms in a turn of 12.0 ms"])
+            "push: the reactor of n0 worked for 10.1 ms in a turn of 12.0 ms, 8.5 ms of it for "
+            "garbage"])
+
+
+class DiskTests(SynchronousTestCase):
+    """The judgement of leaders whose disks have a fault."""
+
+    def faults(self, history: History, known: float, end: float = 10_000) -> list[str]:
+        return step_down_faults(StepDown("n0", 0, known, end), history, 2_000)
+
+    def test_a_leader_that_leads_for_too_long_is_a_fault(self) -> None:
+        """So is a group that takes no messages for twenty seconds."""
+        self.assertEqual(self.faults(history(), 2_000), [])
+        self.assertEqual(self.faults(history(), 2_001), [
+            "n0 led for 2001 ms after the fault"])
+        [fault] = self.faults(history(), 100, 20_036)
+        self.assertTrue(fault.startswith("no message was taken for 20001 ms"), msg=fault)
+
+    def test_an_acknowledgement_after_the_lead_is_a_fault(self) -> None:
+        """A hundred milliseconds are allowed, and another broker may acknowledge."""
+        late = Send("0", "n0", "T-0", "<0/0/9>", 151, 160, Outcome.OK, 900, 9)
+        for send, count in ((late, 1), (replace(late, begin=150), 0),
+                            (replace(late, node="n1"), 0),
+                            (replace(late, outcome=Outcome.UNKNOWN), 0)):
+            found = self.faults(History([*history().sends, send]), 50)
+            self.assertEqual(len(found), count, found)
+
+
+class LaggardTests(SynchronousTestCase):
+    """The judgement of leaders whose followers catch up."""
+
+    def test_a_slow_or_a_large_leader_is_a_fault(self) -> None:
+        """Twice the time is allowed, short times do not matter."""
+        good = CatchUp(60, 120, 100_000, 100_000 + 97_656)
+        self.assertEqual(catch_up_faults("behind", good), [])
+        self.assertEqual(catch_up_faults("behind", good._replace(
+            before_p99_ms=1, p99_ms=50)), [])
+        for bad in (good._replace(p99_ms=121), good._replace(memory_kib=197_657)):
+            self.assertEqual(len(catch_up_faults("behind", bad)), 1)
+
+    def test_percentiles(self) -> None:
+        """Only the acknowledged sends of the time count."""
+        sends = [Send("0", "n0", "T-0", f"<0/0/{number}>", 0, number, Outcome.OK)
+                 for number in range(1, 101)]
+        self.assertEqual(percentile(sends, 0, 100), 100)
+        self.assertEqual(percentile(sends, 0, 50), 50)
+        self.assertRaises(ValueError, percentile, sends, 200, 300)
+
+    def test_the_largest_memory_counts(self) -> None:
+        """It may have been there for a moment only."""
+        values = iter([5, 90, 7])
+        watch = MemoryWatch(lambda: next(values, 7))
+        wait_until("the memory was measured", lambda: watch.largest_kib == 90)
+        self.assertEqual(watch.end(), 90)
+
+
+class ClockTests(SynchronousTestCase):
+    """The judgement of jumps of clocks, and the clock that jumps."""
+
+    def test_an_election_or_a_pause_is_a_fault(self) -> None:
+        """Five seconds are allowed."""
+        good = Jump("n0", 1.0, 0, 5_000)
+        self.assertEqual(jump_faults(good), [])
+        for bad in (good._replace(elections=1), good._replace(silence_ms=5_001)):
+            self.assertEqual(len(jump_faults(bad)), 1)
+
+    def test_a_shifted_clock(self) -> None:
+        """Both functions follow the file, and the steady clock does not."""
+        file = self.mktemp()
+        Path(file).write_text("3600")
+        clock = ShiftedClock(file)
+        self.assertLess(abs(clock.time() - time.time()), 60)
+        clock.read_shift()
+        self.assertLess(abs(clock.time() - time.time() - 3600), 60)
+        self.assertLess(abs(clock.time_ns() / 1e9 - time.time() - 3600), 60)
+
+
+class StrangerTests(SynchronousTestCase):
+    """The judgement of bad input."""
+
+    def test_another_term_or_leader_is_a_fault(self) -> None:
+        """A member that does not answer is one as well."""
+        first = Outlook(3, ("n1", "n1", "n1"))
+        self.assertEqual(outlook_faults(first, first), [])
+        self.assertEqual(outlook_faults(first, Outlook(4, ("n1", "n1", ""))), [
+            "the term was 3 and is 4", "n2 followed 'n1' and follows ''"])
+
+    def test_lines_above_warn_are_faults(self) -> None:
+        """So are exceptions; words of a warning are not."""
+        text = ("2026-11-30T15:25:41+0000 [twistmq.a.B#warn] an #error] of a peer\n"
+                "2026-11-30T15:25:42+0000 [twistmq.a.B#error] it fails\n"
+                "Traceback (most recent call last):\n")
+        self.assertEqual([fault.endswith(end) for fault, end in zip(
+            log_faults("n0", text), ("it fails'", "call last):'"), strict=True)], [True, True])
+
+    def test_bounds(self) -> None:
+        """Memory, a pause, and a run without attacks."""
+        good = [131_072] * 3, 5_000.0, Counter(vote=1), Counter({200: 1})
+        self.assertEqual(bound_faults(*good), [])
+        for index, bad in enumerate(([0, 131_073, 0], 5_001.0, Counter[str](), Counter[int]())):
+            values: list[Any] = list(good)
+            values[index] = bad
+            self.assertEqual(len(bound_faults(*values)), 1)
+
+    def test_no_input_is_a_request_that_a_member_obeys(self) -> None:
+        """Each kind is refused by the port, or by the core in this term."""
+        settings = MemberSettings("G0", "n0", NODES)
+        member = Member(settings, MemoryLog(), HardState(7, "n1", joined=True), -1)
+        member.handle_event(Started(), 0, 0.5)
+        member.handle_event(Asked(1, HeartbeatRequest("G0", "n1", "n0", 7, "n1")), 1, 0.5)
+        attacker = Attacker(random.Random(1), "n1", 7)
+        attacker.member = "n0"
+        asked = 0
+        for number in range(2_000):
+            data = KINDS[number % len(KINDS)](attacker)
+            for request in requests_of(data):
+                asked += 1
+                member.handle_event(Asked(2, request), 2, 0.5)
+        self.assertGreater(asked, 200)
+        self.assertEqual((member.term, member.role, member.leader), (7, Role.FOLLOWER, "n1"))
+
+
+def requests_of(data: bytes) -> Iterator[Request]:
+    """Return the requests in bytes that the port would pass to the core of n0."""
+    for frame in FrameDecoder().feed(data):
+        with contextlib.suppress(WireError, KeyError):
+            command = decode_command(frame)
+            request = read_request(command.code, command.body)
+            if request.receiver == "n0" and request.group == "G0" and (
+                    request.sender in NODES or isinstance(request, TransferRequest)):
+                yield request

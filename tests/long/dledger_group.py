@@ -145,13 +145,16 @@ class ProcessGroup(LedgerGroup):
         wait_until("the terms are read", is_read, PATIENCE_SECONDS)
         return max(terms)
 
-    def wait_until_equal(self) -> str:
-        """Wait until all follow one leader and have its present log; :returns: the leader."""
+    def wait_until_equal(self, seconds: float = PATIENCE_SECONDS) -> str:
+        """Wait until all follow one leader and have its present log; :returns: the leader.
+
+        :param seconds: how long a member may take to catch up.
+        """
         leader = self.wait_for_leader()
         end = int(self.rows(leader).get("commitLogMaxOffset", 0))
         wait_until("all members have the log of the leader", lambda: all(
             int(self.rows(member).get("commitLogMaxOffset", -1)) >= end for member in IDS),
-            PATIENCE_SECONDS)
+            seconds)
         return leader
 
 

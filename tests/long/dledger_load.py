@@ -196,12 +196,17 @@ class Writer(threading.Thread):
         return outcome is Outcome.OK
 
 
-def send_oneway(address: str, number: int, count: int, history: History) -> None:
-    """Send messages that are not answered to one broker, which may die at any time."""
+def send_oneway(
+    address: str, number: int, count: int, history: History, filling: bytes = b""
+) -> None:
+    """Send messages that are not answered to one broker, which may die at any time.
+
+    :param filling: the end of each body.
+    """
     try:
         with RawClient(address, _ANSWER_SECONDS) as client:
             for index in range(count):
-                body = b"<%d/1/%d>" % (number, index)
+                body = b"<%d/1/%d>" % (number, index) + filling
                 queue_id = index % QUEUES
                 begin = now_ms()
                 history.sends.append(Send(

@@ -1,6 +1,6 @@
 """Measure how long the reactors of a group of three brokers are held under load.
 
-    python -m tests.long.dledger_turns [--seconds 30] [--behind 256] [--rate 2000]
+    python -m tests.long.dledger_turns [--seconds 30] [--behind 256] [--cut 1024] [--rate 2000]
         [--python PYTHON]
 
 The brokers run with the Python of an installation, and tests/long/reactor_turns.py writes down the
@@ -10,6 +10,9 @@ turns of their reactors that last longer than 10 ms. The phases:
     catch-up    a follower is killed, --behind MiB are sent, and it is started again
     take-over   the leader is killed, and started again
     lead        the lead is given to each of the members in turn
+    cut         a leader whose followers stand still gets --cut MiB and is killed, and the next one
+                cuts its log
+    store       a ledger alone cuts --cut MiB
 
 A line for each phase and member has the longest turn, the longest processor time in a turn, and
 the number of the turns whose processor time is above 10 ms; the starts of brokers do not count. On
@@ -20,11 +23,18 @@ has a fault (see ``dledger_kills``).
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from twisted.internet.defer import Deferred
 
 from tests.interop.ledger_group import IDS, LedgerMember
 from tests.interop.servers import wait_until
@@ -38,6 +48,11 @@ from tests.long.dledger_group import (
     report,
     run_folder,
 )
+from tests.long.dledger_load import send_oneway
+from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.ledger.entry_index import INDEX_FILE_SIZE
+from twistmq.broker.testing.ledger_store import LedgerBox
+from twistmq.broker.testing.store import message, small_settings
 
 __all__ = ["Turn", "main", "phase_faults", "read_turns"]
 
@@ -45,6 +60,9 @@ __all__ = ["Turn", "main", "phase_faults", "read_turns"]
 TURN_MAX_MS: Final = 10.0
 _PATIENCE_SECONDS: Final = 400.0
 _MIB: Final = 1 << 20
+#: The size of the messages that are cut, bytes; there may be 10,000 of them.
+_CUT_BODY_BYTES: Final = 380_000
+_CUT: Final = re.compile(r"the commit log is cut from (\d+) to (\d+)")
 
 
 class Turn(NamedTuple):
@@ -53,6 +71,7 @@ class Turn(NamedTuple):
     :param ended: Unix s.
     :param waits: how often its thread waited for something.
     :param losses: how often it lost its core.
+    :param gc_ms: the time of garbage collections in it.
     """
 
     ended: float
@@ -60,22 +79,25 @@ class Turn(NamedTuple):
     cpu_ms: float
     waits: int
     losses: int
+    gc_ms: float
 
 
 def read_turns(text: str, begin: float = 0.0) -> list[Turn]:
     """Return the turns of a file that ended after a moment."""
     turns = []
     for line in text.splitlines():
-        ended, length, cpu, waits, losses = line.split(" ")
+        ended, length, cpu, waits, losses, gc_ms = line.split(" ")
         if float(ended) >= begin:
-            turns.append(Turn(float(ended), float(length), float(cpu), int(waits), int(losses)))
+            turns.append(Turn(float(ended), float(length), float(cpu), int(waits), int(losses),
+                              float(gc_ms)))
     return turns
 
 
 def phase_faults(phase: str, member: str, turns: Iterable[Turn]) -> list[str]:
     """Return the turns in which a reactor worked for too long."""
     return [f"{phase}: the reactor of {member} worked for {turn.cpu_ms} ms in a turn of "
-            f"{turn.length_ms} ms" for turn in turns if turn.cpu_ms > TURN_MAX_MS]
+            f"{turn.length_ms} ms, {turn.gc_ms} ms of it for garbage"
+            for turn in turns if turn.cpu_ms > TURN_MAX_MS]
 
 
 class TimedGroup(ProcessGroup):
@@ -93,6 +115,18 @@ class TimedGroup(ProcessGroup):
                            str(TURN_MAX_MS)]
         folder.mkdir(parents=True, exist_ok=True)
         return replica
+
+    @contextmanager
+    def stopped(self, *members: str) -> Iterator[None]:
+        """Let members stand still in the block."""
+        pids = [self.members[member].pid for member in members]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def turns(self, member: str, begin: float) -> list[Turn]:
         """Return the long turns of a member after a moment."""
@@ -127,7 +161,7 @@ class Phases:
                   flush=True)
 
 
-def run(group: TimedGroup, seconds: float, behind: int, rate: float) -> int:
+def run(group: TimedGroup, seconds: float, behind: int, cut: int, rate: float) -> int:
     """Run all phases; :returns: the exit status."""
     with LoadedGroup(group, rate=rate) as loaded:
         phases = Phases(group)
@@ -156,8 +190,96 @@ def run(group: TimedGroup, seconds: float, behind: int, rate: float) -> int:
             group.give_lead(member)
             loaded.wait_for_sends()
         phases.end("lead")
+        cut_size = _cut(group, loaded, phases, cut)
+        phases.end("cut")
         faults = loaded.finish()
+        print(f"cut: {cut_size / _MIB:.0f} MiB at once")
+        times = time_cut(group.folder / "alone", cut)
+        print(f"store: in a cut of {cut} MiB the reactor worked for {times.work:.1f} ms and waited "
+              f"for {times.wait:.1f} ms, and a thread took {times.thread:.1f} ms")
+        if times.work > TURN_MAX_MS:
+            faults.append(f"store: the reactor worked for {times.work:.1f} ms in a cut")
     return report("turns", describe(loaded.history), faults + phases.faults)
+
+
+def _cut(group: TimedGroup, loaded: LoadedGroup, phases: Phases, cut: int) -> int:
+    """Let a member have entries that it has to cut; :returns: the largest cut, bytes.
+
+    The other members stand still while it gets the entries, and again while it starts.
+    """
+    leader = group.wait_for_leader()
+    with group.stopped(*(set(IDS) - {leader})):
+        send_oneway(group.members[leader].address, 800, cut * _MIB // _CUT_BODY_BYTES,
+                    loaded.history, bytes(_CUT_BODY_BYTES))
+        group.kill(leader)
+    loaded.wait_for_sends()
+    with group.stopped(*(set(IDS) - {leader})):
+        _start(group, phases, leader)
+        phases.begin()
+    loaded.recover()
+    member = group.members[leader]
+    assert isinstance(member, ProgramMember)
+    sizes = [int(begin) - int(end) for begin, end in _CUT.findall(member.log())]
+    return max(sizes, default=0)
+
+
+class CutTimes(NamedTuple):
+    """How long a cut took, ms.
+
+    :param work: the processor time of the reactor's thread.
+    :param wait: how long this thread waited, also for its core.
+    :param thread: how long the other thread took.
+    """
+
+    work: float
+    wait: float
+    thread: float
+
+
+def time_cut(folder: Path, mib: int) -> CutTimes:
+    """Cut so much of a ledger on the disk."""
+    box = _DiskBox(folder / "store", mib).open()
+    times: list[float] = []
+    threads: list[threading.Thread] = []
+    done: Deferred[None] = Deferred()
+
+    def in_thread(job: Callable[[], None]) -> Deferred[None]:
+        threads.append(threading.Thread(target=lambda: times.append(_time(job))))
+        threads[0].start()
+        return done
+
+    try:
+        box.lead_term(1)
+        while box.entry_log.max_offset < mib * _MIB:
+            box.store.append([message("T", bytes(_CUT_BODY_BYTES))])
+        box.in_thread = in_thread
+        begin = time.thread_time()
+        whole = _time(lambda: box.ledger.truncate(0))
+        work = 1000 * (time.thread_time() - begin)
+        threads[0].join()
+        done.callback(None)
+    finally:
+        box.store.close()
+    return CutTimes(work, whole - work, times[0])
+
+
+def _time(run: Callable[[], None]) -> float:
+    """Return how long a function takes, ms."""
+    begin = time.perf_counter()
+    run()
+    return 1000 * (time.perf_counter() - begin)
+
+
+class _DiskBox(LedgerBox):
+    """A ledger on the disk."""
+
+    index_file_size = INDEX_FILE_SIZE
+
+    def __init__(self, root: Path, mib: int) -> None:
+        root.mkdir(parents=True)
+        self.folder = f"{root}/dledger-n0"
+        super().__init__(RealDisk(), small_settings(
+            str(root), mapped_file_size_commit_log=2 * mib * _MIB, max_message_size=1 << 20))
 
 
 def _start(group: TimedGroup, phases: Phases, member: str) -> None:
@@ -176,10 +298,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30, help="of the load alone (30)")
     parser.add_argument("--behind", type=int, default=256, metavar="MIB",
                         help="what a follower lacks (256)")
+    parser.add_argument("--cut", type=int, default=1024, metavar="MIB",
+                        help="what a member has to cut (1024)")
     parser.add_argument("--rate", type=float, default=2000, help="messages a second (2000)")
     args = parser.parse_args()
     with run_folder(args.keep, "turns") as folder:
-        return run(TimedGroup(folder, args.python), args.seconds, args.behind, args.rate)
+        return run(TimedGroup(folder, args.python), args.seconds, args.behind, args.cut,
+                   args.rate)
 
 
 if __name__ == "__main__":

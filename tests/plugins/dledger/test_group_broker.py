@@ -6,15 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from twisted.internet.defer import ensureDeferred
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
+from twistmq.broker.testing.raw_client import pull_header, records_of
 from twistmq.plugins.dledger.settings import GroupSettings
 from twistmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
+from twistmq.protocol.headers.pull import PullMessageResponseHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 from twistmq.raft.actions import Role
 from twistmq.raft.messages import ResponseCode as TransferCode
@@ -196,6 +199,76 @@ class RoleTests(GroupCase):
                       wiped.kernel.health_checks["group"]())
         self.assertEqual(wiped.kernel.hooks.runtime_info()["dledgerMayVote"], "false")
         self.assertNotIn("may not vote", other.kernel.health_checks["group"]())
+
+
+class LittleMemoryDisk(MemoryDisk):
+    """A disk on a machine whose memory holds less than a message."""
+
+    def physical_memory_bytes(self) -> int:
+        return 100
+
+
+class FollowerReadTests(GroupCase):
+    """Pulls from followers, by slaveReadEnable."""
+
+    def make_group(self) -> KernelGroup:
+        return KernelGroup(self, slaveReadEnable="true")
+
+    def pull(self, machine: Machine) -> tuple[int, list[bytes], int]:
+        """Return the code, the bodies and the suggested broker of an answer to a pull."""
+        reply = self.box(machine).ask(RequestCode.PULL_MESSAGE, pull_header(TOPIC, 0))
+        found = [] if reply.code else [record.body for record in records_of(reply.body)]
+        return reply.code, found, reply.header(PullMessageResponseHeader).suggest_which_broker_id
+
+    def test_a_follower_answers_up_to_what_is_agreed(self) -> None:
+        """An entry that only the leader and this follower have is not in the answer."""
+        self.send(b"a")
+        self.group.run(2)
+        other = self.followers[0]
+        self.assertEqual(self.pull(other), (ResponseCode.SUCCESS, [b"a"], 0))
+        for machine in self.followers[1:]:
+            self.group.isolate(machine.name)
+        self.group.cut.add((other.name, self.leader.name))
+        self.group.begin_send(self.leader, b"b")
+        self.group.run(0.5)
+        log = other.kernel.store.commit_log
+        self.assertIn(b"b", log.peek(0, log.max_offset))
+        self.assertEqual(self.pull(other)[1], [b"a"])
+
+    def test_the_suggestion_follows_the_settings_of_the_group(self) -> None:
+        """A group that reads what may be in memory gets its brokerId, one that lags far behind gets
+        whichBrokerWhenConsumeSlowly, from every broker.
+        """
+        for make_disk, suggested in ((MemoryDisk, 2), (LittleMemoryDisk, 3)):
+            self.group = KernelGroup(self, make_disk=make_disk, slaveReadEnable="true")
+            self.leader = self.group.elect()
+            self.send(b"a")
+            self.send(b"b")
+            self.group.run(2)
+            for machine in self.group.alive:
+                machine.kernel.subscription_group.update(SubscriptionGroupConfig(
+                    "test_consumer", broker_id=2, which_broker_when_consume_slowly=3), {})
+                self.assertEqual(self.pull(machine)[2], suggested)
+
+
+class FileSizeTests(GroupCase):
+    """A member with another mappedFileSizeCommitLog."""
+
+    def test_one_line_names_the_setting(self) -> None:
+        """It comes with the first entry for which the sizes matter, and the group goes on."""
+        other = self.followers[0]
+        self.group.kill(other.name)
+        other.disk = MemoryDisk()
+        other.start({"mappedFileSizeCommitLog": "131072"})
+        self.group.run(2)
+        with capturedLogs() as events:
+            for _ in range(4):
+                self.send(bytes(20_000))
+            self.group.run(5)
+        lines = [text for event in events
+                 if "mappedFileSizeCommitLog" in (text := str(formatEvent(event)))]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn("an entry does not fit", lines[0])
 
 
 class CommitTests(GroupCase):

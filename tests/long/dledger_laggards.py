@@ -1,0 +1,258 @@
+"""Let a follower of a group of three lag far behind under load, and measure its leader.
+
+    python -m tests.long.dledger_laggards [PART]... [--mib 1024] [--seconds 600] [--rate 200]
+        [--program twistmq]
+
+    behind      a follower is killed, --mib MiB are sent, and it is started again
+    empty       then the same follower is killed, its store is removed, and it is started again
+    stopped     a follower is stopped by SIGSTOP for --seconds and goes on by SIGCONT
+
+For ``behind`` and ``empty``, the 99th percentile of the time of a send and the memory of the leader
+(RssAnon) are compared: before, with two brokers, and while the follower catches up. The time may
+become twice as long, at least 50 ms, and the memory may grow by 100 MB. For ``stopped``, the memory
+of the leader may grow by 64 MiB, and the follower catches up without a new start. Ends with status
+1 when a bound is broken, or when the history of the load (see ``dledger_kills``) has a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.history.records import Outcome, Send
+from tests.interop.ledger_group import IDS
+from tests.interop.servers import rss_anon_kib
+from tests.long.dledger_group import (
+    LoadedGroup,
+    ProcessGroup,
+    describe,
+    make_parser,
+    report,
+    run_folder,
+    silences,
+)
+from tests.long.dledger_load import Writer, now_ms
+from twistmq.broker.testing import RawClient
+from twistmq.protocol.errors import BrokerError
+
+__all__ = ["PARTS", "CatchUp", "MemoryWatch", "catch_up_faults", "main", "percentile"]
+
+#: By how much the 99th percentile may be longer while a follower catches up, and up to which it
+#: does not matter, ms.
+SLOWER_MAX: Final = 2.0
+UNIMPORTANT_MS: Final = 50.0
+#: By how much the memory of the leader may grow, KiB.
+GROWTH_MAX_KIB: Final = 100_000_000 // 1024
+STOPPED_GROWTH_MAX_KIB: Final = 64 * 1024
+#: How long the sends before a fault are measured, s.
+_BEFORE_SECONDS: Final = 15.0
+_PATIENCE_SECONDS: Final = 600.0
+_WATCH_SECONDS: Final = 0.05
+_MIB: Final = 1 << 20
+#: The largest body by which a follower falls behind.
+_BULK_BYTES: Final = 64 * 1024
+
+
+class CatchUp(NamedTuple):
+    """What was measured of a leader before and while a follower catches up.
+
+    :param p99_ms: the 99th percentile of the time of a send.
+    :param memory_kib: the memory before, and the largest memory meanwhile.
+    """
+
+    before_p99_ms: float
+    p99_ms: float
+    before_memory_kib: int
+    memory_kib: int
+
+
+def percentile(sends: Iterable[Send], begin: float, end: float, part: float = 0.99) -> float:
+    """Return a percentile of the time of the acknowledged sends that ended between two moments, ms.
+
+    :raises ValueError: when there is no such send.
+    """
+    times = sorted(send.end - send.begin for send in sends
+                   if send.outcome is Outcome.OK and begin <= send.end <= end)
+    if not times:
+        raise ValueError("no send was acknowledged")
+    return times[min(len(times) - 1, int(part * len(times)))]
+
+
+def catch_up_faults(name: str, seen: CatchUp) -> list[str]:
+    """Return which bounds a leader has broken while a follower caught up."""
+    faults = []
+    if seen.p99_ms > max(UNIMPORTANT_MS, SLOWER_MAX * seen.before_p99_ms):
+        faults.append(f"{name}: the 99th percentile of a send rose from {seen.before_p99_ms:.1f} "
+                      f"to {seen.p99_ms:.1f} ms")
+    if seen.memory_kib - seen.before_memory_kib > GROWTH_MAX_KIB:
+        faults.append(f"{name}: the memory of the leader rose from {seen.before_memory_kib} to "
+                      f"{seen.memory_kib} KiB")
+    return faults
+
+
+class MemoryWatch(threading.Thread):
+    """Measures the largest memory of a process until ``end`` is called.
+
+    :param read: returns the memory, KiB.
+    """
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        super().__init__(daemon=True)
+        self._read = read
+        self._over = threading.Event()
+        self.largest_kib = 0
+        self.start()
+
+    def run(self) -> None:
+        while not self._over.wait(_WATCH_SECONDS):
+            self.largest_kib = max(self.largest_kib, self._read())
+
+    def end(self) -> int:
+        """Return the largest memory, KiB."""
+        self._over.set()
+        self.join()
+        return max(self.largest_kib, self._read())
+
+
+class Laggards:
+    """The parts with one group.
+
+    :param mib: by how much a follower falls behind.
+    :param seconds: how long it is stopped.
+    """
+
+    def __init__(
+        self, loaded: LoadedGroup, group: ProcessGroup, mib: int, seconds: float
+    ) -> None:
+        self._loaded, self._group = loaded, group
+        self._mib, self._seconds = mib, seconds
+        self.faults: list[str] = []
+
+    def behind(self) -> str:
+        """Let a follower that has lacked messages for a while catch up."""
+        group, leader, follower = self._group, *self._roles()
+        group.kill(follower)
+        self._send_bulk(leader)
+        return self._measure("behind", leader, lambda: group.start(follower))
+
+    def empty(self) -> str:
+        """Let a follower without a store catch up."""
+        group, leader, follower = self._group, *self._roles()
+        group.kill(follower)
+        shutil.rmtree(group.members[follower].log_folder.parents[1])
+        return self._measure("empty", leader, lambda: group.start(follower))
+
+    def stopped(self) -> str:
+        """Let a follower stand still for a while."""
+        group, leader, follower = self._group, *self._roles()
+        pids = [group.members[member].pid for member in (leader, follower)]
+        before_kib, begin = rss_anon_kib(pids[0]), now_ms()
+        watch = MemoryWatch(lambda: rss_anon_kib(pids[0]))
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            # The stop has a given length.
+            time.sleep(self._seconds)
+            stopped_kib = watch.end()
+            lag = self._end(leader) - _file_end(group.members[follower].log_folder)
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+        silence = silences(self._loaded.history, begin, now_ms())[0]
+        begin = now_ms()
+        self._loaded.recover()
+        if stopped_kib - before_kib > STOPPED_GROWTH_MAX_KIB:
+            self.faults.append(f"stopped: the memory of the leader rose from {before_kib} to "
+                               f"{stopped_kib} KiB")
+        if [group.members[member].pid for member in (leader, follower)] != pids:
+            self.faults.append("stopped: a process was started again")
+        return (f"{follower} stood still for {self._seconds:.0f} s and lacked up to "
+                f"{lag / _MIB:.0f} MiB, the memory of the leader rose from {before_kib} to "
+                f"{stopped_kib} KiB, the longest time without an acknowledgement "
+                f"{silence / 1000:.1f} s; caught up after {(now_ms() - begin) / 1000:.1f} s")
+
+    def _roles(self) -> tuple[str, str]:
+        """Return the leader and a follower."""
+        leader = self._group.wait_for_leader()
+        return leader, max(set(IDS) - {leader})
+
+    def _end(self, member: str) -> int:
+        return int(self._group.rows(member).get("commitLogMaxOffset", 0))
+
+    def _send_bulk(self, leader: str) -> None:
+        """Send large messages until the leader has that much more."""
+        end = self._end(leader) + self._mib * _MIB
+        address = self._group.members[leader].address
+        # The readers have another topic.
+        writer = Writer(900, [lambda: address], self._loaded.history, topics=["Bulk"], rate=1e6,
+                        body_max=_BULK_BYTES)
+        try:
+            with RawClient(address, _PATIENCE_SECONDS) as client:
+                while self._end(leader) < end:
+                    writer.send_burst(client, address)
+        except (BrokerError, OSError) as error:
+            raise AssertionError(f"the messages were not taken: {error}") from error
+
+    def _measure(self, name: str, leader: str, act: Callable[[], None]) -> str:
+        group, history = self._group, self._loaded.history
+        pid = group.members[leader].pid
+        # The sends before have a given time.
+        time.sleep(_BEFORE_SECONDS)
+        before_kib, begin = rss_anon_kib(pid), now_ms()
+        watch = MemoryWatch(lambda: rss_anon_kib(pid))
+        act()
+        group.wait_until_equal(_PATIENCE_SECONDS)
+        end = now_ms()
+        seen = CatchUp(percentile(history.sends, begin - 1000 * _BEFORE_SECONDS, begin),
+                       percentile(history.sends, begin, end), before_kib, watch.end())
+        self.faults += catch_up_faults(name, seen)
+        if group.leader() != leader:
+            self.faults.append(f"{name}: {leader} does not lead any more")
+        return (f"caught up after {(end - begin) / 1000:.1f} s with a log of "
+                f"{self._end(leader) / _MIB:.0f} MiB; the 99th percentile of a send "
+                f"{seen.before_p99_ms:.1f} ms before and {seen.p99_ms:.1f} ms meanwhile, the "
+                f"memory of the leader {seen.before_memory_kib} KiB before and at most "
+                f"{seen.memory_kib} KiB meanwhile")
+
+
+def _file_end(folder: Path) -> int:
+    """Return about where the log of a process ends that does not answer."""
+    return max(int(path.name) + path.stat().st_blocks * 512 for path in folder.glob("0*"))
+
+
+PARTS: Final[dict[str, Callable[[Laggards], str]]] = {
+    "behind": Laggards.behind, "empty": Laggards.empty, "stopped": Laggards.stopped}
+
+
+def run(group: ProcessGroup, parts: Iterable[str], mib: int, seconds: float, rate: float) -> int:
+    """Run the parts with one group; :returns: the exit status."""
+    with LoadedGroup(group, rate=rate) as loaded:
+        laggards = Laggards(loaded, group, mib, seconds)
+        for part in parts:
+            print(f"{part}: {PARTS[part](laggards)}", flush=True)
+            loaded.recover()
+        found = loaded.finish()
+    return report("laggards", describe(loaded.history), laggards.faults + found)
+
+
+def main() -> int:
+    """The command line."""
+    parser = make_parser(__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []])
+    parser.add_argument("--mib", type=int, default=1024, help="what a follower lacks (1024)")
+    parser.add_argument("--seconds", type=float, default=600, help="of a stop (600)")
+    parser.add_argument("--rate", type=float, default=200, help="messages a second (200)")
+    args = parser.parse_args()
+    with run_folder(args.keep, "laggards") as folder:
+        group = ProcessGroup(folder, args.program, {
+            "mappedFileSizeCommitLog": str(64 * _MIB), "dledger.quick_failover": "true"})
+        return run(group, args.parts or PARTS, args.mib, args.seconds, args.rate)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
