@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.history.records import Entry, FinalLog, History, Outcome, Send
+from tests.history.records import Entry, FinalLog, History, Outcome, Read, Send
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
 from tests.long import dledger_core
@@ -28,11 +28,36 @@ from tests.long.compilation import CompilationFailed
 from tests.long.dledger_clocks import Jump, jump_faults
 from tests.long.dledger_consumers import Handling, consumption_faults, unhandled
 from tests.long.dledger_core import digest
+from tests.long.dledger_derived import (
+    FORGOTTEN_MS,
+    MESSAGE_KINDS,
+    Message,
+    derivation_faults,
+    handling_faults,
+    kind_of,
+)
 from tests.long.dledger_disks import StepDown, step_down_faults
-from tests.long.dledger_group import describe, final_log, judge, silences
+from tests.long.dledger_group import describe, judge, read_ledger, silences
+from tests.long.dledger_kills import Tally
 from tests.long.dledger_laggards import CatchUp, MemoryWatch, catch_up_faults, percentile
-from tests.long.dledger_links import Cut, cut_faults, quiet_windows
+from tests.long.dledger_links import (
+    FIVE,
+    LAYOUTS,
+    Cut,
+    cut_faults,
+    cuts_between,
+    lost_messages,
+    quiet_windows,
+    shown_faults,
+)
 from tests.long.dledger_load import body_id, outcome_of
+from tests.long.dledger_mixed import (
+    expected_queues,
+    judge_mixed,
+    log_notes,
+    queue_faults,
+    read_queues,
+)
 from tests.long.dledger_relay import CALM, Relays, Weather
 from tests.long.dledger_strangers import (
     KINDS,
@@ -43,9 +68,10 @@ from tests.long.dledger_strangers import (
     outlook_faults,
 )
 from tests.long.dledger_turns import phase_faults, read_turns
-from tests.long.dledger_upgrade import election_faults, lost_entries
+from tests.long.dledger_upgrade import election_faults, lost_entries, unnamed_queues
 from tests.long.shifted_clock import ShiftedClock
 from tests.raft.simulation.planted import PLANTED, planted
+from twistmq.broker.store.consume_queue import ENTRY, FILLER
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.testing.ledger_store import LedgerBox
 from twistmq.broker.testing.store import message, small_settings
@@ -172,11 +198,162 @@ class LoadTests(SynchronousTestCase):
         box.append(message("T", b"<0/0/9>", queue_id=1))
         folder = root / "dledger-n0/data"
         self.assertGreater(len(list(folder.iterdir())), 1)
-        log = final_log(folder, end)
+        log, terms = read_ledger(folder, end)
         self.assertEqual([(entry.body, entry.queue, entry.offset) for entry in log.entries],
                          [(f"<0/0/{number}>", "T-1", number) for number in range(9)])
         places = [entry.place for entry in log.entries]
         self.assertEqual((places, len(set(places))), (sorted(places), 9))
+        self.assertEqual(terms, dict.fromkeys(places, 1))
+
+
+class MixedTests(SynchronousTestCase):
+    """The judgement of a group in which n0 is Apache's. It leads the term 1, and n1 the term 2."""
+
+    def history(self, *offsets: int, terms: tuple[int, ...] = ()) -> tuple[
+            History, dict[int, int]]:
+        """Return a history with these offsets of one queue, by default of the term 1."""
+        terms = terms or (1,) * len(offsets)
+        sends = [Send("0", f"n{term - 1}:1", "T-0", f"<0/0/{number}>", 10 * number, 10 * number + 5,
+                      Outcome.OK, 100 * number, offset)
+                 for number, (offset, term) in enumerate(zip(offsets, terms, strict=True))]
+        log = FinalLog([Entry(send.place, "T-0", send.offset, send.body) for send in sends])
+        return (History(sends, logs=dict.fromkeys(NODES, log)),
+                {send.place: term for send, term in zip(sends, terms, strict=True)})
+
+    def judge(self, history: History, terms: dict[int, int]) -> tuple[list[str], list[str]]:
+        return judge_mixed(history, terms, {"n0": "n0:1"})
+
+    def read(self, node: str, *bodies: tuple[int, str]) -> Read:
+        return Read(node, node, "T-0", 100, 101, bodies[0][0], bodies, 0, 10, leads=False)
+
+    def test_right_offsets_need_no_note(self) -> None:
+        """Both kinds have led."""
+        self.assertEqual(self.judge(*self.history(0, 1, 2, terms=(1, 2, 2))), ([], []))
+
+    def test_offsets_of_apaches_leader_are_counted(self) -> None:
+        """An offset that is given twice, or left out, is a fault only if ours gave it."""
+        for offsets, text in (((0, 1, 1, 2), "gave 1 offsets twice and left offsets out 0 times"),
+                              ((0, 1, 3, 4), "gave 0 offsets twice and left offsets out 1 times")):
+            faults, [note] = self.judge(*self.history(*offsets))
+            self.assertEqual(faults, [])
+            self.assertIn(text, note)
+            faults, _ = self.judge(*self.history(*offsets, terms=(1, 1, 2, 2)))
+            self.assertIn("was given by a leader of ours", faults[0])
+
+    def test_a_loss_among_such_offsets_is_a_fault(self) -> None:
+        """So is a member that lacks an acknowledged message of the queue."""
+        history, terms = self.history(0, 1, 1, 2)
+        entries = history.logs["n1"].entries
+        history.logs = {**history.logs, "n1": FinalLog(entries[:-1])}
+        self.assertTrue(self.judge(history, terms)[0][0].startswith("H1: "))
+
+    def test_two_leaders_of_a_term_are_a_fault(self) -> None:
+        """Each of them has acknowledged a message."""
+        history, terms = self.history(0, 1, terms=(1, 2))
+        faults, _ = self.judge(history, dict.fromkeys(terms, 1))
+        self.assertEqual(faults, ["['n0:1', 'n1:1'] have led in the term 1"])
+
+    def test_ours_show_the_first_message_of_an_offset(self) -> None:
+        """What a broker of Apache's shows is counted."""
+        history, terms = self.history(0, 1, 1, 2)
+        history.reads = [self.read("n1", (0, "<0/0/0>"), (1, "<0/0/1>"), (2, "<0/0/3>"))]
+        self.assertEqual(self.judge(history, terms)[0], [])
+        history.reads = [self.read("n1", (0, "<0/0/0>"), (1, "<0/0/2>"))]
+        self.assertIn("n1 showed <0/0/2> at 1 of T-0", self.judge(history, terms)[0][0])
+        history.reads = [self.read("n0", (0, "<0/0/0>"), (2, "<0/0/3>"))]
+        faults, notes = self.judge(history, terms)
+        self.assertEqual((faults, notes[1].rpartition(": ")[2]), ([], "H7 1 times"))
+
+    def test_queues_are_what_the_log_says(self) -> None:
+        """The first message of an offset stays, and an offset that is left out stays free."""
+        entries = self.history(0, 1, 1, 3)[0].logs["n0"].entries
+        expected = expected_queues(entries)
+        self.assertEqual(expected, {"T-0": [0, 100, None, 300]})
+        self.assertEqual(queue_faults("n1", expected, expected), [])
+        [fault] = queue_faults("n1", {"T-0": [0, 200, None, 300]}, expected)
+        self.assertIn("has 1 entries of other messages, the first one at offset 1", fault)
+        [fault] = queue_faults("n1", {"T-0": [0, 100]}, expected)
+        self.assertIn("ends at 2 and not at 4", fault)
+        self.assertEqual(len(queue_faults("n1", {"T-0": [0, 100, None, 300, 400]}, expected)), 1)
+
+    def test_queues_are_read_from_their_files(self) -> None:
+        """A file ends with zeros."""
+        folder = Path(self.mktemp()) / "consumequeue/T/3"
+        folder.mkdir(parents=True)
+        (folder / ("0" * 20)).write_bytes(
+            ENTRY.pack(48, 100, 0) + FILLER + ENTRY.pack(300, 100, 7) + bytes(100))
+        self.assertEqual(read_queues(folder.parents[2], "T"), {"T-3": [48, None, 300]})
+
+    def test_lines_of_apaches_log(self) -> None:
+        """They are counted by their kinds, each with one of them."""
+        line = "WARN RocketmqStore - Maybe try to build consume queue repeatedly max={} phy={}"
+        [note] = log_notes("n0", f"INFO x - started\n{line}1\n{line}2\n")
+        self.assertEqual(note, f"the log of n0 says 2 times: {line}1")
+
+    def test_a_turn_counts_its_own_acknowledgements(self) -> None:
+        """Those of another broker, those before it, and refusals do not count."""
+        history = self.history(0, 1)[0]
+        tally, [send, _] = Tally(history), list(history.sends)
+        history.sends += [send, replace(send, node="n1:1"), replace(send, outcome=Outcome.REFUSED)]
+        self.assertEqual(tally.read("n0:1"), 1)
+        history.sends.append(send)
+        self.assertEqual(tally.read("n0:1"), 2)
+
+
+class DerivedTests(SynchronousTestCase):
+    """The judgement of messages that brokers derive."""
+
+    def message(self, kind: str, due: float = 0, attempts: int = 1) -> Message:
+        return Message(kind, f"<{900 + MESSAGE_KINDS.index(kind)}/0/1>", due, attempts)
+
+    def appeared(self, message: Message, *times: float, topic: str = "Later") -> list[Entry]:
+        return [Entry(number, f"{topic}-0", number, message.body, time)
+                for number, time in enumerate(times)]
+
+    def test_kinds(self) -> None:
+        """They are known by the bodies, and other writers have none."""
+        self.assertEqual([kind_of(self.message(kind).body) for kind in MESSAGE_KINDS], list(MESSAGE_KINDS))
+        self.assertEqual((kind_of("<0/0/1>"), kind_of("<907/0/1>")), ("", ""))
+
+    def test_a_derived_message_appears_once_and_in_time(self) -> None:
+        """One that is missing, in another topic or early is a fault."""
+        late = self.message("timed", due=1000)
+        self.assertEqual(derivation_faults([late], self.appeared(late, 1000), []), [])
+        for entries, text in (([], "never appeared"),
+                              (self.appeared(late, 1000, topic="Paid"), "never appeared"),
+                              (self.appeared(late, 999), "appeared at 999")):
+            [fault] = derivation_faults([late], entries, [])
+            self.assertIn(text, fault)
+        back = self.message("rolled")
+        self.assertEqual(derivation_faults([back], [], []), [])
+        self.assertIn("was rolled back", derivation_faults(
+            [back], self.appeared(back, 5, topic="Paid"), [])[0])
+
+    def test_a_kill_or_an_attempt_explains_one_more(self) -> None:
+        """A third one needs another kill, and a kill long before explains nothing."""
+        sent = self.message("delayed")
+        twice, kill = self.appeared(sent, 20_000, 30_000), 20_000 - FORGOTTEN_MS
+        self.assertEqual(derivation_faults([sent], twice, [kill]), [])
+        self.assertEqual(derivation_faults([sent._replace(attempts=2)], twice, []), [])
+        for kills in ([], [kill - 1], [30_001]):
+            self.assertIn("appeared 2 times", derivation_faults([sent], twice, kills)[0])
+        thrice = self.appeared(sent, 20_000, 21_000, 22_000)
+        self.assertEqual(len(derivation_faults([sent], thrice, [kill])), 1)
+
+    def test_handling(self) -> None:
+        """Everything but what was rolled back is handled."""
+        messages = [self.message(kind) for kind in MESSAGE_KINDS]
+        handled = {message.body: [20_000.0] for message in messages if message.kind != "rolled"}
+        self.assertEqual(handling_faults(messages, handled, []), [])
+        for body in handled:
+            [fault] = handling_faults(messages, {**handled, body: []}, [])
+            self.assertIn("was never handled", fault)
+            again = {**handled, body: [20_000.0, 21_000.0]}
+            self.assertEqual(len(handling_faults(messages, again, [])), 1)
+            self.assertEqual(handling_faults(messages, again, [20_500]), [])
+        back = self.message("rolled").body
+        self.assertEqual(handling_faults(messages, {**handled, back: [1.0]}, []),
+                         [f"{back} was rolled back and handled"])
 
 
 class ConsumerTests(SynchronousTestCase):
@@ -244,6 +421,31 @@ class LinkTests(SynchronousTestCase):
         self.assertEqual(quiet_windows(history(), 0, 35_000), [10_000, 20_000])
         self.assertEqual(quiet_windows(History(), 0, 9_999), [])
 
+    def test_layouts_of_five_members(self) -> None:
+        """Halves leave one majority; in a ring and over a bridge, the majorities differ."""
+        def reached(name: str) -> list[set[str]]:
+            cuts = cuts_between(LAYOUTS[name](FIVE), FIVE)
+            self.assertEqual(cuts, {(target, source) for source, target in cuts})
+            return [{other for other in FIVE if (member, other) not in cuts} for member in FIVE]
+
+        small, large = {"n0", "n1"}, {"n2", "n3", "n4"}
+        self.assertEqual(reached("halves"), [small, small, large, large, large])
+        self.assertEqual(reached("bridge"), [
+            set(FIVE), {"n0", "n1", "n2"}, {"n0", "n1", "n2"}, {"n0", "n3", "n4"},
+            {"n0", "n3", "n4"}])
+        neighbours = reached("ring")
+        self.assertEqual([len(each) for each in neighbours], [3] * 5)
+        self.assertEqual(len({frozenset(each) for each in neighbours}), 5)
+
+    def test_what_a_deposed_leader_must_show(self) -> None:
+        """A message that is lost, another one at its offset, and one too many are faults."""
+        log = {(0, 0): b"a", (0, 1): b"b"}
+        self.assertEqual(shown_faults(log, log) + lost_messages(log, log), [])
+        for shown in ({(0, 0): b"a"}, {**log, (0, 1): b"c"}, {**log, (0, 2): b"c"}):
+            self.assertEqual(len(shown_faults(shown, log)), 1)
+        self.assertEqual(len(lost_messages(log, {(0, 0): b"a"})), 1)
+        self.assertEqual(len(lost_messages(log, {**log, (0, 0): b"b"})), 1)
+
     def test_a_cut_direction_loses_its_frames_alone(self) -> None:
         """Requests arrive and their answers do not; a new connection is not made."""
         echo = socket.create_server(("127.0.0.1", 0))
@@ -275,6 +477,17 @@ class LinkTests(SynchronousTestCase):
         thread.join(10)
 
 
+    def test_a_connection_that_was_made_in_a_cut(self) -> None:
+        """It is closed after the cut, so that its member makes another one."""
+        with Relays({"a": free_port(), "b": free_port()}) as relays:
+            relays.weather["b", "a"] = Weather(is_cut=True)
+            address = "127.0.0.1", relays.ports_for("a")["b"]
+            with socket.create_connection(address, 10) as client:
+                client.sendall(b"\0\0\0\2hi")
+                relays.weather["b", "a"] = CALM
+                self.assertEqual(client.recv(100), b"")
+
+
 class OtherTests(SynchronousTestCase):
     """The judgement of upgrades and of reactors."""
 
@@ -289,6 +502,17 @@ class OtherTests(SynchronousTestCase):
         self.assertEqual(lost_entries(before, {**before, (0, 2): b"c"}), [])
         self.assertEqual(len(lost_entries(before, {(0, 0): b"a"})), 1)
         self.assertEqual(len(lost_entries(before, {**before, (0, 1): b"c"})), 1)
+
+    def test_queues_with_offsets_given_twice_are_named(self) -> None:
+        """The log has one line for each of them, and the metric a row."""
+        lines = [f"the offset 7 of queue {queue_id} of T was given again by a leader that ..."
+                 for queue_id in (0, 2)]
+        rows = "".join(f'dledger_repeated_offsets_total{{topic="T",queue="{queue_id}"}} 5\n'
+                       for queue_id in (0, 2))
+        self.assertEqual(unnamed_queues([0, 2, 2], lines, rows), [])
+        for bad in ((lines[:1], rows), ([*lines, lines[0]], rows), (lines, ""),
+                    (lines, rows.replace('"2"', '"1"'))):
+            self.assertEqual(len(unnamed_queues([0, 2], *bad)), 1)
 
     def test_a_turn_counts_by_its_work(self) -> None:
         """A turn that was long because its thread had no core is not a fault."""

@@ -10,11 +10,13 @@ The members know each other's ports from the start, so any of them can be killed
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Mapping
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
 from tests.interop.ledger_members import peers_text
+from tests.interop.peer import class_path, java_command
 from tests.interop.ports import free_port
 from tests.interop.replicas import ApacheReplica, Group, OurReplica, same_log
 from tests.interop.servers import wait_until
@@ -36,6 +38,9 @@ GROUP: Final = "G0"
 _PATIENCE_SECONDS: Final = 90.0
 #: How long a member may take to answer, seconds: a transfer is answered after it has ended.
 _ANSWER_SECONDS: Final = 10.0
+#: The command line of DLedger, and the version of Apache's broker whose jars contain it.
+_CLI: Final = "io.openmessaging.storage.dledger.cmdline.BossCommand"
+_CLI_VERSION: Final = "4.9.4"
 
 
 class OurMember(OurReplica):
@@ -59,23 +64,27 @@ LedgerMember = OurMember | ApacheMember
 
 
 class LedgerGroup(Group):
-    """Three brokers of one group, beside our name server.
+    """The brokers of one group, beside our name server.
 
     :param version: of Apache's brokers.
     :param ours: the ids of the members that are ours.
+    :param ids: of all members, three by default.
     """
 
-    def __init__(self, folder: Path, version: str, ours: Collection[str]) -> None:
+    def __init__(
+        self, folder: Path, version: str, ours: Collection[str], ids: Sequence[str] = IDS,
+    ) -> None:
         super().__init__(folder)
+        self.ids = tuple(ids)
         self.ours_ids = set(ours)
         self._version = version
-        self.ports = {member: free_port() for member in IDS}
+        self.ports = {member: free_port() for member in self.ids}
         self.members: dict[str, LedgerMember] = {}
         self._running: set[str] = set()
 
     def __enter__(self) -> Self:
         super().__enter__()
-        for member in IDS:
+        for member in self.ids:
             self.members[member] = self._make(member)
         return self
 
@@ -107,7 +116,7 @@ class LedgerGroup(Group):
 
     def start(self, *members: str) -> None:
         """Start members; all of them without arguments."""
-        for member in members or IDS:
+        for member in members or self.ids:
             self.members[member].start()
             self._running.add(member)
 
@@ -158,6 +167,20 @@ class LedgerGroup(Group):
 
         wait_until(f"{member} leads", leads, _PATIENCE_SECONDS)
 
+    def transfer_by_tool(self, member: str) -> str:
+        """Let the command line of DLedger give the lead to a member once.
+
+        :returns: the leader afterwards, which is another one if the transfer was refused.
+        """
+        leader = self.wait_for_leader()
+        if leader != member:
+            java = java_command(self.folder / "cli", [class_path(_CLI_VERSION)])
+            subprocess.run(
+                [*java, _CLI, "leadershipTransfer", "-g", GROUP, "-p", self.peers, "-l", leader,
+                 "-t", member, "--term", self.term_of(leader)],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PATIENCE_SECONDS)
+        return self.wait_for_leader()
+
     def term_of(self, member: str) -> str:
         """The term in the file of a member."""
         lines = (self.members[member].log_folder.parent / "currterm").read_text().splitlines()
@@ -183,4 +206,4 @@ class LedgerGroup(Group):
         """
         leader = self.wait_for_leader()
         return same_log(self.members[leader], [
-            self.members[member] for member in IDS if member != leader])
+            self.members[member] for member in self.ids if member != leader])

@@ -7,19 +7,16 @@ is in the jars of 4.9.4, transfers the lead.
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.ledger_group import GROUP, IDS, LedgerGroup
 from tests.interop.mqadmin import mqadmin
-from tests.interop.peer import class_path, java_command
 from tests.interop.servers import wait_until
 from tests.tools.admin.case import call
 from twistmq.broker.testing import RawClient
 from twistmq.protocol.errors import BrokerError
 
-_CLI = "io.openmessaging.storage.dledger.cmdline.BossCommand"
 #: How long a command of Java's may take, seconds.
 _PATIENCE_SECONDS = 60.0
 
@@ -42,7 +39,7 @@ class ToolTests(JavaTestCase):
                 self.assertEqual(group.wait_for_leader(), member)
             for member in ("n2", "n0"):
                 wait_until(f"DLedger's command gives the lead to {member}",
-                           lambda to=member: self.transfer(group, to) == to, _PATIENCE_SECONDS)
+                           lambda to=member: group.transfer_by_tool(to) == to, _PATIENCE_SECONDS)
             self.compare(group)
 
     def is_accepted(self, group: LedgerGroup, member: str) -> bool:
@@ -53,17 +50,6 @@ class ToolTests(JavaTestCase):
         except BrokerError:
             return False
         return True
-
-    def transfer(self, group: LedgerGroup, member: str) -> str:
-        """Let DLedger's own command line transfer the lead; :returns: the leader afterwards."""
-        leader = group.wait_for_leader()
-        if leader != member:
-            java = java_command(self.folder / "cli", [class_path("4.9.4")])
-            subprocess.run(
-                [*java, _CLI, "leadershipTransfer", "-g", GROUP, "-p", group.peers, "-l", leader,
-                 "-t", member, "--term", group.term_of(leader)],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PATIENCE_SECONDS)
-        return group.wait_for_leader()
 
     def compare(self, group: LedgerGroup) -> None:
         """``n0`` leads: what both tools show of the group."""

@@ -1,21 +1,29 @@
 """Consume from a group of three brokers while its leader is killed again and again.
 
-    python -m tests.long.dledger_consumers [--rounds 20] [--pause 6] [--rate 100] [--no-java]
-        [--program twistmq]
+    python -m tests.long.dledger_consumers [PART]... [--rounds 20] [--pause 6] [--rate 100]
+        [--no-java] [--program twistmq]
 
-Two topics are sent to and consumed by these groups:
+The leader is killed in each round, and started again; the next round begins 6 s after all brokers
+have everything.
+
+The part ``groups`` sends to two topics, which are consumed by these groups:
 
     Jobs        four members without order: two of twistmq's client, two of Apache's Java client
     Orders      the same four, in order
     pop         a member that pops the messages of Jobs
     pull        a member that polls the messages of Jobs, and commits after each poll
 
-The leader is killed in each round, and started again; the next round begins 6 s after all brokers
-have everything. In the end each group must have handled every acknowledged message. A message may
-be handled again only if a leader was killed between 15 s before its last handling and the next one,
-and each kill explains one repetition. A message of Orders is never begun before its predecessor was
-done. The offsets that the groups have committed must be in the queues. The logs and sends are
-judged as in ``dledger_kills``. Ends with status 1 when there is a fault.
+In the end each group must have handled every acknowledged message. A message may be handled again
+only if a leader was killed between 15 s before its last handling and the next one, and each kill
+explains one repetition. A message of Orders is never begun before its predecessor was done. The
+offsets that the groups have committed must be in the queues.
+
+The part ``derived`` sends delayed, timed and transactional messages, and messages that are sent
+back by a consumer or popped a second time: tests/long/dledger_derived.py says what must come of
+them. A tenth of --rate of each kind is sent in a second.
+
+The logs and sends are judged as in ``dledger_kills``. Without a part, both of them run. Ends with
+status 1 when there is a fault.
 """
 
 from __future__ import annotations
@@ -24,20 +32,32 @@ import logging
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.history.records import Commit, History, Outcome
+from tests.history.records import Commit, FinalLog, History, Outcome
 from tests.interop import group_member
 from tests.interop.java_process import JavaProcess, LineProcess
+from tests.long.dledger_derived import (
+    FORGOTTEN_MS,
+    MESSAGE_KINDS,
+    DerivedConsumers,
+    DerivedSenders,
+    derivation_faults,
+    handling_faults,
+    kind_of,
+    unhandled_messages,
+)
+from tests.long.dledger_derived import GROUPS as DERIVED_GROUPS
 from tests.long.dledger_group import (
     LoadedGroup,
     ProcessGroup,
     describe,
+    judge,
     make_parser,
     report,
     run_folder,
@@ -53,15 +73,15 @@ from twistmq.protocol.headers.offset import (
 
 __all__ = ["Handling", "consumption_faults", "main", "unhandled"]
 
+PARTS: Final = ("groups", "derived")
 JOBS: Final = "Jobs"
 ORDERS: Final = "Orders"
 POP: Final = "pop"
 PULL: Final = "pull"
 #: The topic of each group.
 GROUPS: Final = {JOBS: JOBS, ORDERS: ORDERS, POP: JOBS, PULL: JOBS}
-#: Members commit every 5 s and followers copy offsets every 3 s. The offsets of the last seconds,
-#: the locks, and the receipts of pops end with a leader that dies.
-FORGOTTEN_MS: Final = 15_000
+#: The brokers ask for the end of a transaction earlier than by default, ms.
+_CHECKS: Final = {"transactionTimeOut": "3000", "transactionCheckInterval": "3000"}
 #: How long all groups may take to handle the last messages, s. A message that was popped and whose
 #: acknowledgement was lost returns after a minute.
 _REST_SECONDS: Final = 150.0
@@ -199,11 +219,16 @@ def read_handlings(lines: Iterable[str], topic: str) -> list[Handling]:
     return handlings
 
 
-def committed(group: ProcessGroup, leader: str) -> list[Commit]:
-    """Return the offsets that the groups have committed at the leader."""
+def committed(
+    group: ProcessGroup, leader: str, groups: Iterable[tuple[str, str]]
+) -> list[Commit]:
+    """Return the offsets that groups have committed at the leader.
+
+    :param groups: each with its topic.
+    """
     commits = []
     with RawClient(group.members[leader].address) as client:
-        for name, topic in GROUPS.items():
+        for name, topic in groups:
             for queue_id in range(QUEUES):
                 reply = client.request(
                     RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader(
@@ -248,22 +273,16 @@ def run(
                 for topic in (JOBS, ORDERS)}}
 
         for number in range(rounds):
-            # In this time the members find the new leader and go on.
-            time.sleep(pause)
-            leader = group.wait_for_leader()
-            kills.append(group_member.now_ms())
-            group.kill(leader)
-            group.start(leader)
-            loaded.recover()
+            kills.append(_kill_leader(loaded, pause))
             print(f"kill {number + 1}: handled by now", ", ".join(
                 f"{name} {len(those):,}" for name, those in handled().items()), flush=True)
         loaded.stop()
-        _wait_for_rest(loaded, handled)
+        _wait_for_rest(lambda: unhandled(loaded.history, handled()))
         for member in members:
             member.leave()
         own.close()
         found = handled()
-        loaded.history.commits = committed(group, group.wait_for_leader())
+        loaded.history.commits = committed(group, group.wait_for_leader(), GROUPS.items())
         faults = loaded.finish()
     faults += own.failures + unhandled(loaded.history, found) + consumption_faults(found, kills)
     counts = ", ".join(
@@ -271,6 +290,52 @@ def run(
         f" again)" for name, those in found.items())
     return report("consumers", f"{rounds} kills; handled by {counts}; "
                   f"{describe(loaded.history)}", faults)
+
+
+def _kill_leader(loaded: LoadedGroup, pause: float) -> int:
+    """Kill the leader and start it again; :returns: when it was killed, Unix ms."""
+    # In this time the members find the new leader and go on.
+    time.sleep(pause)
+    leader = loaded.group.wait_for_leader()
+    killed = group_member.now_ms()
+    loaded.group.kill(leader)
+    loaded.group.start(leader)
+    loaded.recover()
+    return killed
+
+
+def run_derived(group: ProcessGroup, rounds: int, pause: float, rate: float) -> int:
+    """Kill the leader while it derives messages; :returns: the exit status."""
+    with ExitStack() as stack:
+        loaded = stack.enter_context(LoadedGroup(group, writers=2, rate=rate / 2, body_max=400))
+        senders = DerivedSenders(group.namesrv.address, rate / 10)
+        stack.callback(senders.close)
+        consumers = DerivedConsumers(group.namesrv.address)
+        kills = [group_member.now_ms()]
+        for number in range(rounds):
+            kills.append(_kill_leader(loaded, pause))
+            print(f"kill {number + 1}: {len(senders.messages()):,} derived messages acknowledged, "
+                  f"{len(consumers.handled):,} handled", flush=True)
+        senders.stop()
+        loaded.stop()
+        _wait_for_rest(lambda: unhandled_messages(senders.messages(), consumers.handled))
+        consumers.close()
+        commits = committed(group, group.wait_for_leader(), [
+            (name, topic) for topic, name in DERIVED_GROUPS.items()])
+        faults = loaded.read_logs() + senders.failures + consumers.failures
+        messages = senders.messages()
+    history = loaded.history
+    entries = next(iter(history.logs.values())).entries
+    history.commits = commits
+    history.logs = {node: FinalLog([entry for entry in log.entries if not kind_of(entry.body)])
+                    for node, log in history.logs.items()}
+    faults += judge(history) + derivation_faults(messages, entries, kills)
+    faults += handling_faults(messages, consumers.handled, kills)
+    counts = Counter(message.kind for message in messages)
+    again = Counter(kind_of(body) for body, times in consumers.handled.items() if len(times) > 1)
+    return report("derived", f"{rounds} kills; acknowledged and handled: " + ", ".join(
+        f"{kind} {counts[kind]:,} ({again[kind]} again)" for kind in MESSAGE_KINDS)
+        + f"; {describe(history)}", faults)
 
 
 def unhandled(history: History, handled: Mapping[str, Sequence[Handling]]) -> list[str]:
@@ -284,18 +349,17 @@ def unhandled(history: History, handled: Mapping[str, Sequence[Handling]]) -> li
     return faults
 
 
-def _wait_for_rest(
-    loaded: LoadedGroup, handled: Callable[[], dict[str, list[Handling]]]
-) -> None:
+def _wait_for_rest(missing: Callable[[], Sequence[object]]) -> None:
     """Wait until the groups have handled everything, or for the time that they may take."""
     deadline = time.monotonic() + _REST_SECONDS
-    while unhandled(loaded.history, handled()) and time.monotonic() < deadline:
+    while missing() and time.monotonic() < deadline:
         time.sleep(1)
 
 
 def main() -> int:
     """The command line."""
     parser = make_parser(__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--pause", type=float, default=6, help="between two kills, s (6)")
     parser.add_argument("--rate", type=float, default=100, help="messages a second (100)")
@@ -304,9 +368,15 @@ def main() -> int:
     args = parser.parse_args()
     # A kill fails the requests of the members, and each failure is a warning.
     logging.getLogger("twistmq.client").setLevel(logging.ERROR)
-    with run_folder(args.keep, "consumers") as folder:
-        group = ProcessGroup(folder, args.program, {"dledger.quick_failover": "true"})
-        return run(group, args.rounds, args.pause, args.rate, with_java=args.with_java)
+    status = 0
+    for name in args.parts or PARTS:
+        with run_folder(args.keep, name) as folder:
+            group = ProcessGroup(folder, args.program, {
+                "dledger.quick_failover": "true", **(_CHECKS if name == "derived" else {})})
+            status |= (run_derived(group, args.rounds, args.pause, args.rate)
+                       if name == "derived" else run(
+                           group, args.rounds, args.pause, args.rate, with_java=args.with_java))
+    return status
 
 
 if __name__ == "__main__":

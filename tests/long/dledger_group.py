@@ -1,4 +1,4 @@
-"""A group of three brokers, each in its own process, under load, whose history is judged.
+"""A group of brokers, each in its own process, under load, whose history is judged.
 
 The commands ``dledger_*`` that need real processes share this module: it starts the group, keeps
 writers and readers at work, and compares the history that they recorded with the three final logs.
@@ -7,6 +7,7 @@ writers and readers at work, and compares the history that they recorded with th
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shlex
 import signal
@@ -19,11 +20,17 @@ from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from tests.history.check import check_history
 from tests.history.records import Entry, FinalLog, History, Outcome
-from tests.interop.ledger_group import IDS, LedgerGroup, LedgerMember, OurMember
+from tests.interop.ledger_group import (
+    IDS,
+    ApacheMember,
+    LedgerGroup,
+    LedgerMember,
+    OurMember,
+)
 from tests.interop.servers import MAIN, take_default_signals, wait_until
 from tests.long.dledger_load import TOPIC, Address, Reader, Writer, body_id, now_ms, queue_name
 from twistmq.broker.store.entry_heads import ENTRY_FILLER, ENTRY_HEAD, ENTRY_HEAD_SIZE
@@ -33,8 +40,8 @@ from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.record import decode_record
 
-__all__ = ["LoadedGroup", "ProcessGroup", "ProgramMember", "describe", "final_log", "judge",
-           "make_parser", "report", "run_folder", "silences"]
+__all__ = ["PATIENCE_SECONDS", "LoadedGroup", "ProcessGroup", "ProgramMember", "describe",
+           "judge", "make_parser", "read_ledger", "report", "run_folder", "silences"]
 
 #: How long a broker may take to start and to end, and a group to agree, on a busy machine, s.
 PATIENCE_SECONDS: Final = 120.0
@@ -85,17 +92,18 @@ class ProgramMember(OurMember):
 
 
 class ProcessGroup(LedgerGroup):
-    """Three brokers of one group, ours or Apache's.
+    """The brokers of one group, ours or Apache's.
 
     :param program: of our brokers.
     :param settings: of our brokers, beside the settings of the group.
+    :param ours: the ids of the members that are ours; None: all.
     """
 
     def __init__(
         self, folder: Path, program: Sequence[str], settings: Mapping[str, str], *,
-        version: str = "5.5.0", ours: Collection[str] = IDS,
+        version: str = "5.5.0", ours: Collection[str] | None = None, ids: Sequence[str] = IDS,
     ) -> None:
-        super().__init__(folder, version, ours)
+        super().__init__(folder, version, ids if ours is None else ours, ids)
         self._program, self._own_settings = program, settings
         #: How often each member was started.
         self.lives = Counter[str]()
@@ -105,8 +113,29 @@ class ProcessGroup(LedgerGroup):
         return ProgramMember(folder, self.namesrv.address, {
             **settings, "slaveReadEnable": "true", **self._own_settings}, self._program)
 
+    def make_apaches(self, folder: Path, settings: dict[str, str]) -> LedgerMember:
+        member = super().make_apaches(folder, settings)
+        assert isinstance(member, ApacheMember)
+        # Its warnings say which of its faults it has.
+        member.peer.with_log = True
+        return member
+
+    @property
+    def apaches(self) -> list[str]:
+        """The members that are Apache's."""
+        return [member for member in self.ids if member not in self.ours_ids]
+
+    @property
+    def composition(self) -> str:
+        """A letter for each member: O for ours, J for Apache's."""
+        return "+".join("O" if member in self.ours_ids else "J" for member in self.ids)
+
+    def store_folder(self, member: str) -> Path:
+        """Return the folder of the store of a member."""
+        return self.members[member].log_folder.parents[1]
+
     def start(self, *members: str) -> None:
-        for member in members or IDS:
+        for member in members or self.ids:
             self.lives[member] += 1
         super().start(*members)
 
@@ -119,7 +148,7 @@ class ProcessGroup(LedgerGroup):
 
     def addresses(self) -> list[Address]:
         """Return the addresses of the members, which may change when a member is exchanged."""
-        return [lambda member=member: self.members[member].address for member in IDS]
+        return [lambda member=member: self.members[member].address for member in self.ids]
 
     def rows(self, member: str) -> dict[str, str]:
         """Return the runtime information of a member; empty if it does not answer."""
@@ -136,7 +165,7 @@ class ProcessGroup(LedgerGroup):
 
         def is_read() -> bool:
             try:
-                terms[:] = [int(self.term_of(member)) for member in IDS]
+                terms[:] = [int(self.term_of(member)) for member in self.ids]
             except (OSError, KeyError):
                 # Apache's broker removes its file before it writes it again.
                 return False
@@ -151,35 +180,71 @@ class ProcessGroup(LedgerGroup):
         :param seconds: how long a member may take to catch up.
         """
         leader = self.wait_for_leader()
-        end = int(self.rows(leader).get("commitLogMaxOffset", 0))
+        end = self.log_end(leader)
         wait_until("all members have the log of the leader", lambda: all(
-            int(self.rows(member).get("commitLogMaxOffset", -1)) >= end for member in IDS),
-            seconds)
+            self.log_end(member) >= end for member in self.ids), seconds)
         return leader
 
+    def log_end(self, member: str) -> int:
+        """Return the end of the log that a member shows to readers; -1 if it does not answer."""
+        return int(self.rows(member).get("commitLogMaxOffset", -1))
 
-def final_log(folder: Path, end: int) -> FinalLog:
+    def compare_committed(self) -> int:
+        """Compare the data files of all members up to the lowest end that one of them shows.
+
+        Messages may be sent meanwhile.
+
+        :returns: this end.
+        :raises AssertionError: when the files are not the same.
+        """
+        wait_until("all members tell their ends", lambda: all(
+            self.log_end(member) >= 0 for member in self.ids), PATIENCE_SECONDS)
+        end = min(self.log_end(member) for member in self.ids)
+        first, *others = [_digests(self.members[member].log_folder, end) for member in self.ids]
+        for member, other in zip(self.ids[1:], others, strict=True):
+            assert other == first, f"the files of {member} and {self.ids[0]} differ before {end}"
+        return end
+
+
+def _digests(folder: Path, end: int) -> dict[str, str]:
+    """Return a digest of each data file up to the end of the log."""
+    return {path.name: hashlib.md5(path.read_bytes()[: end - int(path.name)]).hexdigest()
+            for path in sorted(folder.glob("0*")) if int(path.name) < end}
+
+
+class Ledger(NamedTuple):
+    """The messages of writers in the data files of a ledger.
+
+    :param terms: of the entries, by the places of the messages.
+    """
+
+    log: FinalLog
+    terms: dict[int, int]
+
+
+def read_ledger(folder: Path, end: int) -> Ledger:
     """Read the messages of writers from the data files of a ledger.
 
     :param end: the end of the entries on which the group agreed.
     :raises StoreDamaged: when a record is not whole.
     :raises AssertionError: when an entry does not begin where it should.
     """
-    entries = []
+    entries, terms = [], {}
     for path in sorted(folder.glob("0*")):
         data, first = path.read_bytes(), int(path.name)
         at = 0
         while first + at < end and data[at : at + 4] != ENTRY_FILLER:
-            _, size, _, _, position, *_ = ENTRY_HEAD.unpack_from(data, at)
+            _, size, _, term, position, *_ = ENTRY_HEAD.unpack_from(data, at)
             assert position == first + at, f"an entry of {path} at {at} tells {position}"
             record = decode_record(data, at + ENTRY_HEAD_SIZE)
             name = body_id(record.body)
             if name:
+                terms[record.physical_offset] = term
                 entries.append(Entry(record.physical_offset, queue_name(
                     record.topic, record.queue_id), record.queue_offset, name,
                     record.store_timestamp))
             at += size
-    return FinalLog(entries)
+    return Ledger(FinalLog(entries), terms)
 
 
 def silences(history: History, begin: float, end: float) -> list[float]:
@@ -190,15 +255,18 @@ def silences(history: History, begin: float, end: float) -> list[float]:
                   reverse=True)
 
 
-def judge(history: History) -> list[str]:
-    """Return the faults of a history, a text each; empty if it has none."""
+def judge(history: History, unnumbered: Collection[str] = ()) -> list[str]:
+    """Return the faults of a history, a text each; empty if it has none.
+
+    :param unnumbered: the queues whose offsets are not 0, 1, 2... for a reason that is known.
+    """
     faults = [f"{anomaly.rule}: {anomaly.text}" for anomaly in check_history(history)]
     for node, log in history.logs.items():
         offsets: dict[str, list[int]] = {}
         for entry in log.entries:
             offsets.setdefault(entry.queue, []).append(entry.offset)
         for queue, given in offsets.items():
-            if given != list(range(len(given))):
+            if queue not in unnumbered and given != list(range(len(given))):
                 faults.append(f"the offsets of {queue} in the log of {node} are not 0, 1, 2...")
     if not any(send.outcome is Outcome.OK for send in history.sends):
         faults.append("no message was acknowledged")
@@ -232,9 +300,11 @@ class LoadedGroup:
         self.writers = [Writer(number, group.addresses(), self.history, topics=topics,
                                rate=rate / writers, body_max=body_max, properties=properties)
                         for number in range(writers)]
+        #: The terms of the entries in the final logs, by place.
+        self.terms: dict[int, int] = {}
         self.readers = [Reader(member, address, lambda member=member: group.lives[member],
                                self.history, topics)
-                        for member, address in zip(IDS, group.addresses(), strict=True)]
+                        for member, address in zip(group.ids, group.addresses(), strict=True)]
 
     def __enter__(self) -> Self:
         self.group.__enter__()
@@ -269,14 +339,24 @@ class LoadedGroup:
 
         :raises AssertionError: when the logs are not equal.
         """
+        return self.read_logs() + judge(self.history)
+
+    def read_logs(self) -> list[str]:
+        """End the load, and read the logs; :returns: the faults of writers and readers.
+
+        :raises AssertionError: when the logs are not equal.
+        """
         self.stop()
         end = self.group.wait_for_equal_logs()
-        for member in IDS:
-            self.history.logs = {**self.history.logs, member: final_log(
-                self.group.members[member].log_folder, end)}
+        for member in self.group.ids:
+            ledger = read_ledger(self.group.members[member].log_folder, end)
+            self.history.logs = {**self.history.logs, member: ledger.log}
+            self.terms = ledger.terms
         faults = [f"{thread.name} failed: {thread.failure}"
                   for thread in (*self.writers, *self.readers) if thread.failure]
-        return faults + judge(self.history)
+        return faults + [
+            f"{reader.node} answered {reader.damaged} pulls with damaged records"
+            for reader in self.readers if reader.damaged and reader.node in self.group.ours_ids]
 
     def stop(self) -> None:
         """End the load, and wait for the answers."""

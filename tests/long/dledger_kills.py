@@ -1,7 +1,7 @@
 """Kill and stop the brokers of a group of three under load, and look for each acknowledged message.
 
     python -m tests.long.dledger_kills [PART]... [--rounds 20] [--seconds 20] [--ours n0,n1,n2]
-        [--program twistmq]
+        [--count 10000] [--program twistmq]
 
 Four writers with up to 16 sends in flight each, and a reader at each broker, work all the time.
 
@@ -11,12 +11,18 @@ Four writers with up to 16 sends in flight each, and a reader at each broker, wo
     stop        the leader is stopped by SIGSTOP for 20 s in each round, and goes on by SIGCONT
     unwaited    as leader, with messages that do not wait (WAIT=false); in each round, messages
                 that are not answered are sent to the leader until it is killed
+    turns       each of the three leads until it has acknowledged 10,000 messages, twice: leaders
+                are killed until all have led, and then DLedger's own tool transfers the lead to
+                each of them. After each turn the data files of all members are compared, up to the
+                lowest end that one of them shows
 
 A killed broker is started again over its store. Each part has a new group; brokers that are not in
 ``--ours`` are Apache's 5.5.0. In the end the logs of the three must be equal, and the
 check of histories (tests/history/check.py) compares them with all sends and reads: nothing that was
 acknowledged or shown may be lost, no offset may be given twice, and a message may be stored as
-often as it was sent. Without a part, all of them run. Ends with status 1 when there is a fault.
+often as it was sent. With Apache's brokers in the group, tests/long/dledger_mixed.py says what is a
+fault of ours, and what is only counted. Without a part, all of them run. Ends with status 1 when
+there is a fault.
 """
 
 from __future__ import annotations
@@ -27,12 +33,16 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from tests.history.records import History, Outcome
 from tests.interop.ledger_group import IDS
+from tests.interop.servers import wait_until
 from tests.long.dledger_group import (
+    PATIENCE_SECONDS,
     LoadedGroup,
     ProcessGroup,
     describe,
@@ -41,16 +51,24 @@ from tests.long.dledger_group import (
     run_folder,
     silences,
 )
-from tests.long.dledger_load import Writer, now_ms, send_oneway
+from tests.long.dledger_load import TOPIC, Writer, now_ms, send_oneway
+from tests.long.dledger_mixed import finish_mixed
 from twistmq.broker.testing import RawClient
 from twistmq.protocol.errors import BrokerError
 
-__all__ = ["PARTS", "main"]
+__all__ = ["PARTS", "Tally", "main"]
 
 #: A death of the leader is noticed at once, as with ``twistmq up --group``.
 _SETTINGS: Final = {"dledger.quick_failover": "true"}
 #: The messages without an answer in a round of ``unwaited``.
 _ONEWAY_COUNT: Final = 1000
+#: The messages in a second of the part in which each member leads in turn.
+_TURN_RATE: Final = 2000
+#: The part in which each member leads in turn, and how many kills it may take until all have led.
+TURNS: Final = "turns"
+_TURN_KILLS_MAX: Final = 20
+#: How long the messages of a turn may take, s.
+_TURN_SECONDS: Final = 300.0
 #: How long a client that is patient waits for the answer of a broker that was stopped, s.
 _PATIENT_SECONDS: Final = 60.0
 
@@ -144,26 +162,116 @@ def run_part(name: str, group: ProcessGroup, rounds: int, seconds: float, seed: 
             print(f"{name} {number + 1}: after {(now_ms() - started) / 1000:.1f} s all members "
                   f"have all again, term {group.term()}", flush=True)
         ended = now_ms()
-        found = loaded.finish()
+        found = _finish(loaded)
     return report(
-        name, f"{rounds} rounds in {(ended - begin) / 1000:.0f} s, the longest time without an "
+        f"{name} {group.composition}",
+        f"{rounds} rounds in {(ended - begin) / 1000:.0f} s, the longest time without an "
         f"acknowledgement {silences(loaded.history, begin, ended)[0] / 1000:.1f} s; "
         f"{describe(loaded.history)}", found)
+
+
+def _finish(loaded: LoadedGroup) -> list[str]:
+    """End the load, and judge it; what is only counted is printed."""
+    if not loaded.group.apaches:
+        return loaded.finish()
+    faults, notes = finish_mixed(loaded, [TOPIC])
+    for note in notes:
+        print(f"  {note}", flush=True)
+    return faults
+
+
+class Tally:
+    """Counts the acknowledgements of each broker, by its address."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._next = len(history.sends)
+        self._counts = Counter[str]()
+
+    def read(self, address: str) -> int:
+        """Return how many messages a broker has acknowledged since the count began."""
+        # Writers append meanwhile.
+        sends = self._history.sends[self._next :]
+        self._next += len(sends)
+        self._counts.update(send.node for send in sends if send.outcome is Outcome.OK)
+        return self._counts[address]
+
+
+class Turns:
+    """The turns of a group in which each member leads.
+
+    :param count: the messages of a turn.
+    """
+
+    def __init__(self, loaded: LoadedGroup, count: int) -> None:
+        self._loaded, self._group, self._count = loaded, loaded.group, count
+
+    def by_kills(self) -> None:
+        """Kill the leader until each member has led."""
+        waiting = set(IDS)
+        for _ in range(_TURN_KILLS_MAX):
+            leader = self._group.wait_for_leader()
+            if leader in waiting:
+                self._lead(leader, "after a kill")
+                waiting.discard(leader)
+            if not waiting:
+                return
+            self._group.kill(leader)
+            self._loaded.wait_for_sends()
+            self._group.start(leader)
+            self._loaded.recover()
+        raise AssertionError(f"{sorted(waiting)} did not lead in {_TURN_KILLS_MAX} kills")
+
+    def by_transfers(self) -> None:
+        """Let DLedger's tool give the lead to each member."""
+        leader = self._group.wait_for_leader()
+        for member in sorted(IDS, key=lambda each: (each == leader, each)):
+            wait_until(f"the tool gives the lead to {member}",
+                       lambda to=member: self._group.transfer_by_tool(to) == to, PATIENCE_SECONDS)
+            self._lead(member, "after a transfer")
+
+    def _lead(self, member: str, why: str) -> None:
+        """Wait until a member has acknowledged the messages of its turn."""
+        address = self._group.members[member].address
+        tally, begin = Tally(self._loaded.history), now_ms()
+        wait_until(f"{member} acknowledges {self._count} messages",
+                   lambda: tally.read(address) >= self._count, _TURN_SECONDS)
+        seconds, end = (now_ms() - begin) / 1000, self._group.compare_committed()
+        kind = "ours" if member in self._group.ours_ids else "Apache's"
+        print(f"{member}, which is {kind}, has led {why}: {tally.read(address):,} messages in "
+              f"{seconds:.0f} s, the files of all are equal up to {end:,}", flush=True)
+
+
+def run_turns(group: ProcessGroup, count: int) -> int:
+    """Let each member lead in turn; :returns: the exit status."""
+    with LoadedGroup(group, rate=_TURN_RATE) as loaded:
+        begin = now_ms()
+        turns = Turns(loaded, count)
+        turns.by_kills()
+        turns.by_transfers()
+        ended = now_ms()
+        found = _finish(loaded)
+    return report(f"{TURNS} {group.composition}", f"{2 * len(IDS)} turns of {count:,} messages in "
+                  f"{(ended - begin) / 1000:.0f} s; {describe(loaded.history)}", found)
 
 
 def main() -> int:
     """The command line."""
     parser = make_parser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, []])
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, TURNS, []])
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--count", type=int, default=10_000, help="messages of a turn (10,000)")
     parser.add_argument("--seconds", type=float, default=20, help="of a stop (20)")
     parser.add_argument("--ours", default=",".join(IDS), help="the brokers that are ours (all)")
     args = parser.parse_args()
     status = 0
-    for name in args.parts or PARTS:
+    for name in args.parts or [*PARTS, TURNS]:
         with run_folder(args.keep, name) as folder:
-            group = ProcessGroup(folder, args.program, _SETTINGS, ours=args.ours.split(","))
-            status |= run_part(name, group, args.rounds, args.seconds, args.seed)
+            # Without the quick fail-over, Apache's members stand as early as ours.
+            group = ProcessGroup(folder, args.program, {} if name == TURNS else _SETTINGS,
+                                 ours=args.ours.split(","))
+            status |= (run_turns(group, args.count) if name == TURNS
+                       else run_part(name, group, args.rounds, args.seconds, args.seed))
     return status
 
 

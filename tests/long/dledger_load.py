@@ -16,16 +16,17 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tests.history.records import History, Outcome, Read, Send
+from tests.interop.servers import wait_until
 from twistmq.broker.testing.raw_client import RawClient, pull_header, records_of, send_header
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.errors import BrokerError, StoreDamaged
 from twistmq.protocol.headers.pull import PullMessageResponseHeader
 from twistmq.protocol.headers.send import SendMessageResponseHeader
 from twistmq.protocol.message_id import parse_offset_message_id
 
-__all__ = ["QUEUES", "TOPIC", "Address", "Reader", "Writer", "body_id", "now_ms", "outcome_of",
-           "queue_name", "send_oneway"]
+__all__ = ["QUEUES", "TOPIC", "Address", "Queues", "Reader", "Writer", "body_id", "now_ms",
+           "outcome_of", "pull_queues", "queue_name", "send_oneway", "send_some"]
 
 TOPIC: Final = "T"
 QUEUES: Final = 4
@@ -35,6 +36,8 @@ WINDOW: Final = 16
 _ANSWER_SECONDS: Final = 5.0
 #: How long a client waits before it tries another broker, s.
 _PAUSE_SECONDS: Final = 0.05
+#: How long a broker may take until it accepts messages, s.
+_SENT_SECONDS: Final = 90.0
 #: How often a reader asks for news, s.
 _READ_SECONDS: Final = 0.1
 #: The answers of a broker that appended nothing.
@@ -49,6 +52,8 @@ _BODY: Final = re.compile(rb"<\d+/\d+/\d+>")
 
 #: Returns "host:port".
 Address = Callable[[], str]
+#: The messages of the queues of a topic: the body at each (queue, offset).
+Queues = dict[tuple[int, int], bytes]
 
 
 def now_ms() -> float:
@@ -220,6 +225,46 @@ def send_oneway(
         pass
 
 
+def send_some(address: str, first: int, count: int) -> Queues:
+    """Send messages until a broker has acknowledged them; :returns: those of the answers.
+
+    :param first: the number of the first one.
+    :raises AssertionError: when the broker does not take them in time.
+    """
+    sent: Queues = {}
+    number = first
+
+    def send() -> bool:
+        nonlocal number
+        try:
+            with RawClient(address, _ANSWER_SECONDS) as client:
+                while number < first + count:
+                    body = b"<0/0/%d>" % number
+                    header = client.send(TOPIC, body, queue_id=number % QUEUES)
+                    sent[header.queue_id, header.queue_offset] = body
+                    number += 1
+        except BrokerError:
+            return False
+        return True
+
+    wait_until("messages are acknowledged", send, _SENT_SECONDS)
+    return sent
+
+
+def pull_queues(address: str) -> Queues:
+    """Return the messages that a broker shows in the queues."""
+    shown: Queues = {}
+    with RawClient(address, 30) as client:
+        for queue_id in range(QUEUES):
+            offset, end = 0, client.max_offset(TOPIC, queue_id)
+            while offset < end:
+                messages = client.pull(TOPIC, offset, queue_id=queue_id)
+                for message in messages:
+                    shown[queue_id, message.queue_offset] = message.body
+                offset = messages[-1].queue_offset + 1 if messages else offset + 1
+    return shown
+
+
 class Reader(threading.Thread):
     """Follows the queues of one broker, and records its answers.
 
@@ -233,7 +278,10 @@ class Reader(threading.Thread):
     ) -> None:
         super().__init__(name=f"reader of {node}", daemon=True)
         self.failure = ""
-        self._node, self._address, self._life, self._history = node, address, life, history
+        self.node = node
+        #: The number of answers with records that cannot be read.
+        self.damaged = 0
+        self._address, self._life, self._history = address, life, history
         self._next = {(topic, queue_id): 0 for topic in topics for queue_id in range(QUEUES)}
         self._over = threading.Event()
 
@@ -267,10 +315,17 @@ class Reader(threading.Thread):
         if reply.code not in _PULLED or self._life() != life:
             return
         header = reply.header(PullMessageResponseHeader)
-        found = records_of(reply.body) if reply.code == ResponseCode.SUCCESS else []
+        try:
+            found = records_of(reply.body) if reply.code == ResponseCode.SUCCESS else []
+        except StoreDamaged:
+            self.damaged += 1
+            return
         self._history.reads.append(Read(
-            self._node, self._node, queue_name(topic, queue_id), begin, now_ms(), start,
+            self.node, self.node, queue_name(topic, queue_id), begin, now_ms(), start,
             [(record.queue_offset, body_id(record.body)) for record in found],
             header.min_offset, header.max_offset, leads=False, life=life))
         if found:
             self._next[topic, queue_id] = found[-1].queue_offset + 1
+        elif reply.code != ResponseCode.PULL_NOT_FOUND:
+            # A leader of Apache's may leave offsets out, and the broker says where to go on.
+            self._next[topic, queue_id] = max(start, header.next_begin_offset)

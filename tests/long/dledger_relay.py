@@ -12,6 +12,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -123,9 +124,13 @@ class Relays:
     ) -> None:
         back = there[1], there[0]
         if self.weather[there].is_cut or self.weather[back].is_cut:
-            # Neither side learns of the other; the member gives the connection up.
-            while await reader.read(1 << 16):
-                pass
+            # Neither side learns of the other. A connection that outlives the cut is closed after
+            # it, because Apache's members do not give up one that answers nothing.
+            while self.weather[there].is_cut or self.weather[back].is_cut:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        if not await reader.read(1 << 16):
+                            return
             return
         target, target_writer = await asyncio.open_connection(
             "127.0.0.1", self._targets[there[1]])

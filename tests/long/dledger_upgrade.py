@@ -7,9 +7,11 @@
                 old broker is stopped, and the next one follows when the new one has everything.
                 There may be one election in a step
     older       three brokers of Apache's 5.3.3 become ours in the same way, and stay
-    twice       a broker of Apache's 5.3.3 loses entries of its queues when it is killed, and then
-                gives offsets a second time. One of ours follows it: its queues keep their
-                messages, and a line of its log names each queue with offsets that were given twice
+    twice       a leader of Apache's 5.3.3 that is killed loses entries of its queues, and gives
+                their offsets a second time when it leads again. One of ours follows it: its
+                queues keep their messages and get the later ones, a line of its log names each
+                queue with offsets that were given twice, and a metric counts them. Needs an
+                installation with the extra metrics
 
 In the first two, writers and readers work all the time, and the history is judged as in
 ``dledger_kills``. Ends with status 1 when there is a fault.
@@ -17,26 +19,31 @@ In the first two, writers and readers work all the time, and the history is judg
 
 from __future__ import annotations
 
+import re
 import sys
+import time
+import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from tests.interop.ledger_group import IDS, OurMember
+from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
 from tests.long.dledger_group import (
     LoadedGroup,
     ProcessGroup,
     describe,
     make_parser,
+    read_ledger,
     report,
     run_folder,
     silences,
 )
-from tests.long.dledger_load import QUEUES, TOPIC, now_ms
-from twistmq.broker.testing import RawClient
-from twistmq.protocol.errors import BrokerError
+from tests.long.dledger_load import TOPIC, Queues, now_ms, pull_queues, send_some
+from tests.long.dledger_mixed import expected_queues, queue_faults, read_queues
 
-__all__ = ["election_faults", "lost_entries", "main"]
+__all__ = ["election_faults", "lost_entries", "main", "unnamed_queues"]
 
 PARTS: Final = ("rolling", "older", "twice")
 #: Its brokers lose entries of their queues when they are killed.
@@ -45,11 +52,12 @@ _SETTINGS: Final = {"dledger.quick_failover": "true"}
 #: The elections in a step: an old leader gives the lead away, or dies.
 ELECTIONS_MAX: Final = 1
 #: The messages before and after the kill of a broker of 5.3.3.
-_COUNT: Final = 200
+_COUNT: Final = 2000
+_LATER_COUNT: Final = 600
 _PATIENCE_SECONDS: Final = 90.0
-
-#: The messages of the queues of a topic: the body at each (queue, offset).
-Queues = dict[tuple[int, int], bytes]
+#: A row of the metric, and the line of the log.
+_METRIC: Final = re.compile(r'dledger_repeated_offsets_total\{.*queue="(\d+)".*\} (\d+)')
+_LINE: Final = re.compile(r"queue (\d+) of T was given again by a leader")
 
 
 def election_faults(step: str, elections: int) -> list[str]:
@@ -98,71 +106,81 @@ def _exchange(loaded: LoadedGroup, group: ProcessGroup, member: str) -> list[str
     return election_faults(step, elections)
 
 
+def unnamed_queues(twice: Iterable[int], lines: Iterable[str], metrics: str) -> list[str]:
+    """Return which queues with offsets given twice the log or the metric does not name once.
+
+    :param twice: these queues.
+    :param lines: of the log.
+    :param metrics: the page of all metrics.
+    """
+    named = [int(match[1]) for line in lines if (match := _LINE.search(line))]
+    counted = {int(queue_id): int(count) for queue_id, count in _METRIC.findall(metrics)}
+    due = sorted(set(twice))
+    faults = []
+    if sorted(named) != due:
+        faults.append(f"the log names the queues {sorted(named)}, and not {due}")
+    if sorted(queue_id for queue_id, count in counted.items() if count) != due:
+        faults.append(f"the metric counts {counted}, and not messages of the queues {due}")
+    return faults
+
+
 def run_twice(folder: Path, program: list[str]) -> int:
     """Kill a leader of 5.3.3, and let it lead again; :returns: the exit status."""
-    ours = "n2"
-    with ProcessGroup(folder, program, {}, version=_OLDER, ours={ours}) as group:
+    ours, theirs, port = "n2", "n0", free_port()
+    settings = {"metricsExporterType": "PROM", "metricsPromExporterHost": "127.0.0.1",
+                "metricsPromExporterPort": str(port)}
+    with ProcessGroup(folder, program, settings, version=_OLDER, ours={ours}) as group:
+        address = group.members[theirs].address
         group.start()
-        group.give_lead("n0")
-        _send_some(group, "n0", 0)
+        group.give_lead(theirs)
+        sent = send_some(address, 0, _COUNT)
         group.wait_until_equal()
-        before = _queues(group, ours)
-        group.kill("n0")
-        group.start("n0")
+        before = pull_queues(group.members[ours].address)
+        # It enters the messages behind its check point again when it starts.
+        checkpoint, begin = group.members[theirs].log_folder.parent / "checkpoint", time.time()
+        wait_until("a check point has all entries", lambda: _is_settled(checkpoint, begin),
+                   _PATIENCE_SECONDS)
+        group.kill(theirs)
+        group.start(theirs)
         group.wait_for_leader()
-        group.give_lead("n0")
-        given = _send_some(group, "n0", _COUNT)
+        group.give_lead(theirs)
+        later = send_some(address, _COUNT, _LATER_COUNT)
         group.wait_until_equal()
-        after = _queues(group, ours)
+        after = pull_queues(group.members[ours].address)
         follower = group.members[ours]
         assert isinstance(follower, OurMember)
-        lines = [line for line in follower.log().splitlines() if "was given again" in line]
-    twice = sum(1 for place in given if place in before)
-    faults = lost_entries(before, after)
-    if not twice:
+        lines = [line for line in follower.log().splitlines() if _LINE.search(line)]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            metrics = page.read().decode()
+        end = group.wait_for_equal_logs()
+        group.end(ours)
+        entries = read_ledger(follower.log_folder, end).log.entries
+        queues = read_queues(group.store_folder(ours), TOPIC)
+    twice = [queue_id for queue_id, offset in later if (queue_id, offset) in before]
+    faults = lost_entries(sent, before) + lost_entries(before, after)
+    faults += queue_faults(ours, queues, expected_queues(entries))
+    if twice:
+        faults += unnamed_queues(twice, lines, metrics)
+    else:
         faults.append("no offset was given twice, so the run shows nothing: repeat it")
-    elif not lines:
-        faults.append("the follower does not say that offsets were given twice")
-    for line in lines[:3]:
-        print(line)
+    for line in [*lines, *[line for line in metrics.splitlines() if _METRIC.search(line)]]:
+        print(f"  {line}")
     return report(
-        "twice", f"{len(before)} messages before the kill, {len(given)} after it, {twice} offsets "
-        f"given twice; our follower shows {len(after)} messages, {len(lines)} lines", faults)
+        "twice", f"{len(before):,} messages before the kill, {len(later):,} after it, {len(twice)} "
+        f"offsets of {len(set(twice))} queues given twice; our follower shows {len(after):,} "
+        f"messages, {len(lines)} lines", faults)
 
 
-def _send_some(group: ProcessGroup, leader: str, first: int) -> Queues:
-    """Send messages to the leader; :returns: those that were acknowledged."""
-    sent: Queues = {}
-    number = first
-
-    def send() -> bool:
-        nonlocal number
-        try:
-            with RawClient(group.members[leader].address, 5) as client:
-                while number < first + _COUNT:
-                    body = b"<0/0/%d>" % number
-                    header = client.send(TOPIC, body, queue_id=number % QUEUES)
-                    sent[header.queue_id, header.queue_offset] = body
-                    number += 1
-        except BrokerError:
-            return False
-        return True
-
-    wait_until("messages are acknowledged", send, _PATIENCE_SECONDS)
-    return sent
-
-
-def _queues(group: ProcessGroup, member: str) -> Queues:
-    """Return the messages that a member shows."""
-    shown: Queues = {}
-    with RawClient(group.members[member].address, 30) as client:
-        for queue_id in range(QUEUES):
-            offset = 0
-            while messages := client.pull(TOPIC, offset, queue_id=queue_id):
-                for message in messages:
-                    shown[queue_id, message.queue_offset] = message.body
-                offset = messages[-1].queue_offset + 1
-    return shown
+def _is_settled(checkpoint: Path, begin: float) -> bool:
+    """Return whether a check point of Apache's, written after a moment, has all entries."""
+    try:
+        lines = checkpoint.read_text().splitlines()
+        is_new = checkpoint.stat().st_mtime > begin
+    except OSError:
+        # It is removed before it is written again.
+        return False
+    rows = dict(line.split("=", 1) for line in lines if "=" in line)
+    return is_new and rows.get("committedIndex") == rows.get("endIndex")
 
 
 def main() -> int:
