@@ -20,9 +20,10 @@ A killed broker is started again over its store. Each part has a new group; brok
 ``--ours`` are Apache's 5.5.0. In the end the logs of the three must be equal, and the
 check of histories (tests/history/check.py) compares them with all sends and reads: nothing that was
 acknowledged or shown may be lost, no offset may be given twice, and a message may be stored as
-often as it was sent. With Apache's brokers in the group, tests/long/dledger_mixed.py says what is a
-fault of ours, and what is only counted. Without a part, all of them run. Ends with status 1 when
-there is a fault.
+often as it was sent. With Apache's brokers in the group, the lead is given to a member at random
+before a leader is killed, because ours notice the death of a leader first; and
+tests/long/dledger_mixed.py says what is a fault of ours, and what is only counted. Without a part,
+all of them run. Ends with status 1 when there is a fault.
 """
 
 from __future__ import annotations
@@ -84,10 +85,24 @@ class Rounds:
         self._loaded, self._group = loaded, loaded.group
         self._chance, self._seconds = chance, seconds
         self._round = 0
+        #: How often each member was killed as the leader.
+        self.killed = Counter[str]()
 
     def leader(self) -> None:
         """Kill the leader."""
-        self._kill([self._group.wait_for_leader()])
+        self._kill([self._choose_leader()])
+
+    def _choose_leader(self) -> str:
+        """Return the leader that is killed next."""
+        if not self._group.apaches:
+            return self._group.wait_for_leader()
+        member = self._chance.choice(IDS)
+        self._group.give_lead(member)
+        self._loaded.wait_for_sends()
+        # The moment is random.
+        time.sleep(self._chance.uniform(0, 0.5))
+        self.killed[member] += 1
+        return member
 
     def two(self) -> None:
         """Kill two members, which may be the leader and a follower or both followers."""
@@ -104,7 +119,7 @@ class Rounds:
 
     def unwaited(self) -> None:
         """Kill the leader while it gets messages that it does not answer."""
-        leader = self._group.wait_for_leader()
+        leader = self._choose_leader()
         self._round += 1
         send_oneway(self._group.members[leader].address, 100 + self._round, _ONEWAY_COUNT,
                     self._loaded.history)
@@ -163,9 +178,11 @@ def run_part(name: str, group: ProcessGroup, rounds: int, seconds: float, seed: 
                   f"have all again, term {group.term()}", flush=True)
         ended = now_ms()
         found = _finish(loaded)
+    killed = ", ".join(f"{member} {count}" for member, count in sorted(faults.killed.items()))
     return report(
         f"{name} {group.composition}",
-        f"{rounds} rounds in {(ended - begin) / 1000:.0f} s, the longest time without an "
+        f"{rounds} rounds{killed and f' (killed as the leader: {killed})'} in "
+        f"{(ended - begin) / 1000:.0f} s, the longest time without an "
         f"acknowledgement {silences(loaded.history, begin, ended)[0] / 1000:.1f} s; "
         f"{describe(loaded.history)}", found)
 

@@ -52,10 +52,16 @@ from tests.long.dledger_group import (
     silences,
 )
 from tests.long.dledger_load import TOPIC, Queues, now_ms, pull_queues, send_some
-from tests.long.dledger_mixed import expected_queues, queue_faults, read_queues
+from tests.long.dledger_mixed import (
+    apache_log,
+    expected_queues,
+    log_notes,
+    queue_faults,
+    read_queues,
+)
 from tests.long.dledger_relay import CALM, Direction, Relays, Weather
 from twistmq.broker.testing import RawClient
-from twistmq.protocol.errors import BrokerError
+from twistmq.protocol.errors import BrokerError, StoreDamaged
 
 __all__ = ["LAYOUTS", "Cut", "cut_faults", "cuts_between", "lost_messages", "main",
            "quiet_windows", "shown_faults"]
@@ -268,7 +274,10 @@ def shown_faults(shown: Queues, log: Queues) -> list[str]:
 
 
 def run_deposed(group: RelayedGroup, victim: str) -> list[str]:
-    """Depose and kill a leader that has messages nobody else has; :returns: its faults."""
+    """Depose and kill a leader that has messages nobody else has; :returns: its faults.
+
+    What the log of a victim of Apache's says is printed.
+    """
     with group:
         group.start()
         group.give_lead(victim)
@@ -300,6 +309,8 @@ def run_deposed(group: RelayedGroup, victim: str) -> list[str]:
         except BrokerError as error:
             faults.append(f"the queues of {victim} cannot be pulled: {error}")
         group.end(victim)
+        if victim in group.apaches:
+            print("\n".join(log_notes(victim, apache_log(group, victim))), flush=True)
         return faults + queue_faults(
             victim, read_queues(group.store_folder(victim), TOPIC), expected_queues(entries))
 
@@ -318,10 +329,12 @@ def _send_in_vain(address: str) -> None:
 
 
 def _is_served(address: str) -> bool:
-    """Return whether a broker serves reads, as a leader does."""
+    """Return whether a broker serves reads, as a leader does, whatever it answers."""
     try:
         with RawClient(address, PATIENCE_SECONDS) as client:
             client.pull(TOPIC)
+    except StoreDamaged:
+        return True
     except BrokerError:
         return False
     return True

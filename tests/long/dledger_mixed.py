@@ -27,8 +27,8 @@ from tests.interop.ledger_group import ApacheMember
 from tests.long.dledger_group import LoadedGroup, ProcessGroup, judge
 from twistmq.broker.store.consume_queue import ENTRY, FILLER_SIZE
 
-__all__ = ["Offset", "expected_queues", "finish_mixed", "judge_mixed", "leads", "log_notes",
-           "queue_faults", "read_queues", "wrong_offsets"]
+__all__ = ["Offset", "apache_log", "expected_queues", "finish_mixed", "judge_mixed", "leads",
+           "log_notes", "queue_faults", "read_queues", "wrong_offsets"]
 
 #: The places of the messages of each queue, by offset; None where an offset was left out.
 Places = dict[str, list[int | None]]
