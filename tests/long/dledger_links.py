@@ -280,20 +280,22 @@ def run_deposed(group: RelayedGroup, victim: str) -> list[str]:
     """
     with group:
         group.start()
+        # A member of ours takes no lead before it has an entry of its group.
+        sent = send_some(group.members[group.wait_for_leader()].address, 0, _COUNT)
         group.give_lead(victim)
-        sent = send_some(group.members[victim].address, 0, _COUNT)
+        sent |= send_some(group.members[victim].address, _COUNT, _COUNT)
         group.wait_until_equal()
         group.cut({direction for direction in group.relays.weather if victim in direction})
         _send_in_vain(group.members[victim].address)
         group.kill(victim)
         leader = group.wait_for_leader()
-        sent |= send_some(group.members[leader].address, _COUNT, _COUNT)
+        sent |= send_some(group.members[leader].address, 2 * _COUNT, _COUNT)
         group.start(victim)
         # In this time it enters into its queues what it takes for the log.
         time.sleep(_ALONE_SECONDS)
         group.cut(())
         leader = group.wait_for_leader()
-        sent |= send_some(group.members[leader].address, 2 * _COUNT, _COUNT)
+        sent |= send_some(group.members[leader].address, 3 * _COUNT, _COUNT)
         group.wait_until_equal()
         group.wait_for_equal_logs()
         group.give_lead(victim)
