@@ -203,6 +203,8 @@ def finish_mixed(loaded: LoadedGroup, topics: Iterable[str]) -> tuple[list[str],
     apaches = {member: group.members[member].address for member in group.apaches}
     faults = loaded.read_logs()
     found, notes = judge_mixed(loaded.history, loaded.terms, apaches)
+    notes += [f"Apache's: {reader.node} answered {reader.damaged} pulls with damaged records"
+              for reader in loaded.readers if reader.damaged and reader.node in apaches]
     expected = expected_queues(loaded.history.logs[group.ids[0]].entries)
     for member in group.ids:
         group.end(member)
