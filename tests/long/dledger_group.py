@@ -300,6 +300,8 @@ class LoadedGroup:
         self.writers = [Writer(number, group.addresses(), self.history, topics=topics,
                                rate=rate / writers, body_max=body_max, properties=properties)
                         for number in range(writers)]
+        #: How long after the last message all logs were equal, s.
+        self.equal_after_s = 0.0
         #: The terms of the entries in the final logs, by place.
         self.terms: dict[int, int] = {}
         self.readers = [Reader(member, address, lambda member=member: group.lives[member],
@@ -347,7 +349,9 @@ class LoadedGroup:
         :raises AssertionError: when the logs are not equal.
         """
         self.stop()
+        begin = now_ms()
         end = self.group.wait_for_equal_logs()
+        self.equal_after_s = (now_ms() - begin) / 1000
         for member in self.group.ids:
             ledger = read_ledger(self.group.members[member].log_folder, end)
             self.history.logs = {**self.history.logs, member: ledger.log}
