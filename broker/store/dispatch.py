@@ -38,7 +38,13 @@ from twistmq.broker.store.light_queues import LIGHT_QUEUE_ID, LightQueues, light
 from twistmq.broker.store.queue_table import QueueTable
 from twistmq.broker.store.recovery import scan_log
 from twistmq.broker.store.stored_records import TagsCode, record_of, take_records
-from twistmq.protocol.record import MessageRecord, StoredMessage, has_queue_entry
+from twistmq.protocol.errors import StoreDamaged
+from twistmq.protocol.record import (
+    MessageRecord,
+    StoredMessage,
+    decode_record,
+    has_queue_entry,
+)
 
 __all__ = ["Dispatch"]
 
@@ -290,6 +296,18 @@ class Dispatch:
                         if self.light is not None or self._queues.find(name, LIGHT_QUEUE_ID)]
         return entries
 
+    def has_message(self, offset: int, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Return whether the message at a commit-log offset has a given offset of a queue."""
+        record = self._log.read_record(offset) if offset >= 0 else None
+        if record is None:
+            return False
+        try:
+            message = decode_record(record)
+        except StoreDamaged:
+            return False
+        return (message.topic, message.queue_id, message.queue_offset) == (
+            topic, queue_id, queue_offset)
+
     def record_of(self, message: StoredMessage) -> MessageRecord:
         """Rebuild the record that was appended for a stored message."""
         return record_of(message, self.filter, self.tags_codes)
@@ -329,7 +347,7 @@ class Dispatch:
         """Empty a queue for a newer message with an older offset, as for a topic made again.
 
         A queue of a ledger keeps its entries unless it begins again at 0, because a leader of
-        Apache's 5.3.3 loses entries in a kill and gives their offsets to other messages.
+        Apache's may lose entries in a kill, and give their offsets to other messages.
         """
         if not self.head_size or not queue_offset:
             self._queues.restart(queue, queue_offset)

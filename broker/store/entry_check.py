@@ -6,6 +6,9 @@ lost. The form of an entry does not show whether it is right, so each message th
 again is compared with its entry. From the first difference on, the entries of the queue are
 dropped, and recovery makes them again. Entries after the last message are dropped as well.
 
+In a ledger, a leader of Apache's may have given the offset of a message to another one, later in
+the log. The queue keeps the entry of the first one, see ``Dispatch``, so the later one has none.
+
 Differs from Apache, which checks only the form of the entries in the last three files.
 """
 
@@ -91,6 +94,9 @@ class EntryCheck:
         for topic, queue_id, offset in self._dispatch.entries_of(message):
             end = offset + 1
             queue = self._queues.find(topic, queue_id)
+            if offset and self._dispatch.head_size and self._is_repeated(
+                    queue, topic, queue_id, offset):
+                continue
             if isinstance(queue, BatchQueue):
                 end = offset + message_count(message.sys_flag, message.properties)
             self._ends[topic, queue_id] = end
@@ -99,6 +105,20 @@ class EntryCheck:
                 continue
             if not self._is_entry_right(queue, message, offset, end - offset):
                 yield queue, offset
+
+    def _is_repeated(
+        self, queue: ConsumeQueue | None, topic: str, queue_id: int, offset: int
+    ) -> bool:
+        """Return whether an earlier message of the log has the same offset of its queue."""
+        end = self._ends.get((topic, queue_id))
+        if end is not None:
+            return offset < end
+        if queue is None or isinstance(queue, BatchQueue) or not (
+                queue.min_offset <= offset < queue.written_end):
+            return False
+        # No message of the queue was read again yet, so the first one may be before the start.
+        place, _ = _HEAD.unpack_from(self._entry(queue, offset).ljust(_HEAD.size, b"\0"))
+        return place < self._start and self._dispatch.has_message(place, topic, queue_id, offset)
 
     def finish(self) -> None:
         """Drop the entries after the last message of each queue."""

@@ -11,13 +11,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
 from twistmq.broker.errors import StoreFull
+from twistmq.broker.store.entry_check import EntryCheck
 from twistmq.broker.store.entry_heads import ENTRY_HEAD_SIZE, ENTRY_SIZE_MAX
 from twistmq.broker.store.ledger.ledger import BARRIER_TOPIC, EntryRefused, StoredEntry
+from twistmq.broker.store.queue_rewrite import compare_entries
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
 from twistmq.broker.testing.store import message
 from twistmq.protocol.errors import MessageIllegal, StoreError
-from twistmq.protocol.record import MessageRecord, decode_record
+from twistmq.protocol.record import MessageRecord, StoredMessage, decode_record
 
 FILE_SIZE = 4096
 
@@ -326,6 +328,48 @@ class RepeatedOffsetTests(LedgerCase):
         again = self.follower.after_kill()
         again.commit()
         self.assertEqual(again.bodies("T", 0), expected)
+
+    def test_entries_in_files_stay_after_a_kill(self) -> None:
+        """Recovery compares them with both messages, and the queue goes on."""
+        self.send(self.leader)
+        self.leader.append(*numbered(2, 11))
+        self.send(self.leader)
+        expected = self.bodies([0, 1, 2, 3, 4, 5, 9, 10, 11, 12])
+        self.follower.store.queues.write_all()
+        for _ in range(2):
+            self.follower = self.follower.after_kill()
+            self.follower.commit()
+            self.assertEqual(self.follower.bodies("T", 0), expected)
+            self.follower.store.queues.write_all()
+
+    def test_a_recovery_that_reads_only_the_later_message(self) -> None:
+        """The first one is before its start, and its entry stays."""
+        self.send(self.leader)
+        self.follower.store.queues.write_all()
+        store = self.follower.store
+        later = [message for message in self.messages() if message.body in self.bodies([6, 7, 8])]
+        check = EntryCheck(store.queues, later[0].physical_offset, store.dispatch)
+        self.assertEqual([check.is_right(message) for message in later], [True] * 3)
+        # Without an earlier message of this offset, the entry is wrong.
+        check = EntryCheck(store.queues, 0, store.dispatch)
+        self.assertFalse(check.is_right(later[0]))
+
+    def test_a_failed_sync_finds_no_wrong_entry(self) -> None:
+        """The comparison begins at any message."""
+        self.send(self.leader)
+        self.follower.store.queues.write_all()
+        store = self.follower.store
+        for each in self.messages():
+            for _ in compare_entries(store.commit_log, store.queues, store.dispatch,
+                                     each.physical_offset - ENTRY_HEAD_SIZE,
+                                     store.commit_log.max_offset):
+                pass
+
+    def messages(self) -> list[StoredMessage]:
+        """Return the messages in the log of the follower."""
+        entries = self.entries(self.follower)
+        messages = [decode_record(entry.body) for entry in entries]
+        return [message for message in messages if message.topic == "T"]
 
     def test_a_topic_that_was_made_again_begins_at_0(self) -> None:
         """The queue has the new messages alone."""
