@@ -331,6 +331,18 @@ class LoadedGroup:
             writer.acknowledged_ms > begin or writer.failure for writer in self.writers),
             PATIENCE_SECONDS)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Send nothing in this block, which begins when all members have everything."""
+        for writer in self.writers:
+            writer.held.set()
+        try:
+            self.group.wait_until_equal()
+            yield
+        finally:
+            for writer in self.writers:
+                writer.held.clear()
+
     def recover(self) -> None:
         """Wait until messages are taken and all members have them."""
         self.wait_for_sends()

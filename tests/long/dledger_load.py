@@ -113,6 +113,8 @@ class Writer(threading.Thread):
         self.acknowledged_ms = 0.0
         #: What ended this writer against its will.
         self.failure = ""
+        #: While it is set, no burst begins.
+        self.held = threading.Event()
         self._addresses, self._history, self._topics = addresses, history, topics
         self._seconds_each = 1 / rate
         self._body_max, self._properties = body_max, properties
@@ -137,16 +139,21 @@ class Writer(threading.Thread):
     def _send_to_all(self) -> None:
         index = 0
         while not self._over.is_set():
+            self._wait_while_held()
             address = self._addresses[index % len(self._addresses)]()
             index += 1
             try:
                 with RawClient(address, self._answer_seconds, connect_timeout_s=1) as client:
                     while not self._over.is_set() and self.send_burst(client, address):
-                        pass
+                        self._wait_while_held()
             except (BrokerError, OSError):
                 # The broker was killed, or does not answer.
                 pass
             self._over.wait(_PAUSE_SECONDS)
+
+    def _wait_while_held(self) -> None:
+        while self.held.is_set() and not self._over.wait(_PAUSE_SECONDS):
+            pass
 
     def send_burst(self, client: RawClient, node: str) -> bool:
         """Send a window of messages; :returns: whether the broker takes messages."""
