@@ -32,6 +32,7 @@ from tests.long.dledger_derived import (
     FORGOTTEN_MS,
     MESSAGE_KINDS,
     Message,
+    appearances,
     derivation_faults,
     handling_faults,
     kind_of,
@@ -306,9 +307,13 @@ class DerivedTests(SynchronousTestCase):
     def message(self, kind: str, due: float = 0, attempts: int = 1) -> Message:
         return Message(kind, f"<{900 + MESSAGE_KINDS.index(kind)}/0/1>", due, attempts)
 
-    def appeared(self, message: Message, *times: float, topic: str = "Later") -> list[Entry]:
-        return [Entry(number, f"{topic}-0", number, message.body, time)
-                for number, time in enumerate(times)]
+    def appeared(
+        self, message: Message, *times: float, topic: str = "Later"
+    ) -> dict[str, list[float]]:
+        """Return what a log says in which a message is in a topic and in that of timers."""
+        entries = [Entry(number, f"{topic}-0", number, message.body, time)
+                   for number, time in enumerate(times)]
+        return appearances([Entry(99, "rmq_sys_wheel_timer-0", 0, message.body, 1), *entries])
 
     def test_kinds(self) -> None:
         """They are known by the bodies, and other writers have none."""
@@ -319,13 +324,13 @@ class DerivedTests(SynchronousTestCase):
         """One that is missing, in another topic or early is a fault."""
         late = self.message("timed", due=1000)
         self.assertEqual(derivation_faults([late], self.appeared(late, 1000), []), [])
-        for entries, text in (([], "never appeared"),
+        for entries, text in (({}, "never appeared"),
                               (self.appeared(late, 1000, topic="Paid"), "never appeared"),
                               (self.appeared(late, 999), "appeared at 999")):
             [fault] = derivation_faults([late], entries, [])
             self.assertIn(text, fault)
         back = self.message("rolled")
-        self.assertEqual(derivation_faults([back], [], []), [])
+        self.assertEqual(derivation_faults([back], {}, []), [])
         self.assertIn("was rolled back", derivation_faults(
             [back], self.appeared(back, 5, topic="Paid"), [])[0])
 

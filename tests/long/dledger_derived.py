@@ -42,7 +42,8 @@ from twistmq.client import (
 )
 
 __all__ = ["AGAIN", "FORGOTTEN_MS", "GROUPS", "MESSAGE_KINDS", "DerivedConsumers", "DerivedSenders",
-           "Message", "derivation_faults", "handling_faults", "kind_of", "unhandled_messages"]
+           "Message", "appearances", "derivation_faults", "handling_faults", "kind_of",
+           "unhandled_messages"]
 
 LATER: Final = "Later"
 PAID: Final = "Paid"
@@ -269,24 +270,31 @@ def _repetitions(
     return [f"{message} {what} {len(times)} times, at {times}, and {possible} are possible"]
 
 
-def derivation_faults(
-    messages: Iterable[Message], entries: Iterable[Entry], kills: Sequence[float]
-) -> list[str]:
-    """Return which messages did not appear in their topics as they should.
+def appearances(entries: Iterable[Entry]) -> dict[str, list[float]]:
+    """Return when each message appeared in its topic, Unix ms, by body.
 
     :param entries: of the final log.
-    :param kills: when a leader was killed, Unix ms.
     """
     appeared: defaultdict[str, list[float]] = defaultdict(list)
-    faults = []
     for entry in entries:
         kind = kind_of(entry.body)
         if kind and entry.queue.rpartition("-")[0] == TOPICS[kind]:
             appeared[entry.body].append(entry.stored)
-            if kind == "rolled":
-                faults.append(f"{entry} was rolled back")
+    return dict(appeared)
+
+
+def derivation_faults(
+    messages: Iterable[Message], appeared: Mapping[str, Sequence[float]], kills: Sequence[float]
+) -> list[str]:
+    """Return which messages did not appear in their topics as they should.
+
+    :param appeared: see ``appearances``.
+    :param kills: when a leader was killed, Unix ms.
+    """
+    faults = [f"{body} was rolled back, and appeared" for body in appeared
+              if kind_of(body) == "rolled"]
     for message in messages:
-        times = appeared[message.body]
+        times = appeared.get(message.body, ())
         if message.kind in DERIVED:
             if not times:
                 faults.append(f"{message} never appeared")
