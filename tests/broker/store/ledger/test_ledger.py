@@ -335,12 +335,15 @@ class RepeatedOffsetTests(LedgerCase):
         self.leader.append(*numbered(2, 11))
         self.send(self.leader)
         expected = self.bodies([0, 1, 2, 3, 4, 5, 9, 10, 11, 12])
-        self.follower.store.queues.write_all()
+        save = self.follower.entry_log.state_job()
+        assert save is not None
+        save()
         for _ in range(2):
+            self.follower.store.queues.write_all()
             self.follower = self.follower.after_kill()
+            self.assertEqual(self.follower.bodies("T", 0), expected)
             self.follower.commit()
             self.assertEqual(self.follower.bodies("T", 0), expected)
-            self.follower.store.queues.write_all()
 
     def test_a_recovery_that_reads_only_the_later_message(self) -> None:
         """The first one is before its start, and its entry stays."""
