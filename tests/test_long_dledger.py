@@ -317,7 +317,8 @@ class DerivedTests(SynchronousTestCase):
 
     def test_kinds(self) -> None:
         """They are known by the bodies, and other writers have none."""
-        self.assertEqual([kind_of(self.message(kind).body) for kind in MESSAGE_KINDS], list(MESSAGE_KINDS))
+        self.assertEqual(
+            [kind_of(self.message(kind).body) for kind in MESSAGE_KINDS], list(MESSAGE_KINDS))
         self.assertEqual((kind_of("<0/0/1>"), kind_of("<907/0/1>")), ("", ""))
 
     def test_a_derived_message_appears_once_and_in_time(self) -> None:

@@ -49,9 +49,11 @@ LATER: Final = "Later"
 PAID: Final = "Paid"
 AGAIN: Final = "Again"
 POPPED: Final = "Popped"
-MESSAGE_KINDS: Final = ("delayed", "timed", "committed", "checked", "rolled", "retried", "popped")
+MESSAGE_KINDS: Final = (
+    "delayed", "timed", "committed", "checked", "rolled", "retried", "popped")
 #: The topic in which the messages of each kind appear.
-TOPICS: Final = dict(zip(MESSAGE_KINDS, (LATER, LATER, PAID, PAID, PAID, AGAIN, POPPED), strict=True))
+TOPICS: Final = dict(zip(
+    MESSAGE_KINDS, (LATER, LATER, PAID, PAID, PAID, AGAIN, POPPED), strict=True))
 #: The consumer group that handles each topic.
 GROUPS: Final = {LATER: "later", PAID: "later", AGAIN: "again", POPPED: "popped"}
 #: The kinds that a broker derives and appends to the topic in which they appear.
