@@ -117,8 +117,9 @@ class EntryCheck:
                 queue.min_offset <= offset < queue.written_end):
             return False
         # No message of the queue was read again yet, so the first one may be before the start.
-        place, _ = _HEAD.unpack_from(self._entry(queue, offset).ljust(_HEAD.size, b"\0"))
-        return place < self._start and self._dispatch.has_message(place, topic, queue_id, offset)
+        log_offset, _ = _HEAD.unpack_from(self._entry(queue, offset).ljust(_HEAD.size, b"\0"))
+        return log_offset < self._start and self._dispatch.has_message(
+            log_offset, topic, queue_id, offset)
 
     def finish(self) -> None:
         """Drop the entries after the last message of each queue."""

@@ -127,7 +127,7 @@ class DerivedSenders:
             while not self._over.wait(pause):
                 body = b"<%d/0/%d>" % (_FIRST_NUMBER + MESSAGE_KINDS.index(kind), number)
                 number += 1
-                begin = time.time() * 1000
+                begin = time.time_ns() // 1_000_000
                 try:
                     delay_ms = self._send(kind, body, chance)
                 except ClientError:

@@ -40,7 +40,7 @@ from contextlib import suppress
 from typing import Final
 
 from tests.history.records import History, Outcome
-from tests.interop.ledger_group import IDS
+from tests.interop.ledger_group import IDS, OurMember
 from tests.interop.servers import wait_until
 from tests.long.dledger_group import (
     PATIENCE_SECONDS,
@@ -175,7 +175,11 @@ def run_part(name: str, group: ProcessGroup, rounds: int, seconds: float, seed: 
             time.sleep(chance.uniform(0.1, 1.0))
             started = now_ms()
             act(faults)
-            loaded.recover()
+            try:
+                loaded.recover()
+            except AssertionError:
+                print("\n".join(refusals(group)))
+                raise
             print(f"{name} {number + 1}: after {(now_ms() - started) / 1000:.1f} s all members "
                   f"have all again, term {group.term()}", flush=True)
         ended = now_ms()
@@ -187,6 +191,21 @@ def run_part(name: str, group: ProcessGroup, rounds: int, seconds: float, seed: 
         f"{(ended - begin) / 1000:.0f} s, the longest time without an "
         f"acknowledgement {silences(loaded.history, begin, ended)[0] / 1000:.1f} s, equal after "
         f"{loaded.equal_after_s:.1f} s; {describe(loaded.history)}", found)
+
+
+def refusals(group: ProcessGroup) -> list[str]:
+    """Return what members of ours refuse last of the entries that their leader sends.
+
+    A broker of Apache's that was killed while it wrote a message keeps the part that it has, and
+    may lead with it.
+    """
+    lines = []
+    for member in sorted(group.ours_ids):
+        replica = group.members[member]
+        assert isinstance(replica, OurMember)
+        lines += [f"{member} refuses an entry: {line}" for line in replica.log().splitlines()
+                  if "cannot be stored" in line][-1:]
+    return lines
 
 
 def _finish(loaded: LoadedGroup) -> list[str]:
