@@ -181,6 +181,9 @@ class Machine:
         self.committed_index = self.member.committed_index
         self.term = self.member.term
         self.ghosts.note_start(self)
+        if self.is_wiped and self.disk.hard_state is not None and self.disk.hard_state.joined:
+            # The last process ended while the right to vote was being saved, and it was saved.
+            self.ghosts.note_joined(self)
         self.world.note(f"{self.name} starts, term {self.term}")
         self.handle(Started())
 

@@ -33,6 +33,10 @@ class SimulationTests(SynchronousTestCase):
         for seed in SEEDS_OF_FIVE:
             Simulation(seed, 5).run()
 
+    def test_a_process_that_ends_while_its_right_to_vote_is_saved(self) -> None:
+        """In this seed, a member whose disk was replaced has joined only by what a kill left."""
+        Simulation(49_423).run()
+
     def test_the_same_seed_does_the_same(self) -> None:
         """A seed always takes the same steps, and another seed takes other ones."""
         steps = []
