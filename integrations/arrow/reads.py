@@ -45,7 +45,7 @@ _TOPIC_OPTIONS: Final = tuple(name for option in OPTIONS for name in (option.nam
 #: also runs DuckDB needs more than 300 MB.
 _BATCH_BYTES: Final = 3 << 20
 #: The size of the batches that are read ahead.
-_AHEAD_BYTES: Final = 16 << 20
+_AHEAD_BYTES: Final = 8 << 20
 _STORE_OPTIONS: Final = tuple(name for row in STORE_OPTIONS for name in (row.name, *row.aliases))
 
 

@@ -13,7 +13,7 @@ new file of DuckDB:
 
 Spark has local[2], two Python workers and a driver of 6 GiB. Each round is a new process, which
 first copies another topic of a tenth of the size; then the copy counts, and the start of Spark does
-not. DuckDB has a memory limit of 96 MB, so that the memory of the process shows what the reader
+not. DuckDB has a memory limit of 80 MB, so that the memory of the process shows what the reader
 needs, and does not preserve the insertion order, as its guide recommends for data that are larger
 than the memory. It has these settings in all ways; with --ordered, only the limit. The ways take
 turns, and the medians count. Memory is the largest resident set of the Python process (VmHWM); the
@@ -44,7 +44,7 @@ import bench_servers
 QUEUES: Final = 8
 PORT: Final = 32_650
 TOPIC, FIRST_TOPIC = "ArrowBench", "ArrowBenchFirst"
-MEMORY_LIMIT: Final = "96MB"
+MEMORY_LIMIT: Final = "80MB"
 ARROW, SPARK_ARROW, SPARK_PARQUET = "Arrow", "Spark-Arrow", "Spark-Parquet"
 WAYS: Final = (ARROW, SPARK_ARROW, SPARK_PARQUET)
 Figures = dict[str, float]
