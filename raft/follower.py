@@ -190,7 +190,7 @@ class Follower:
             # The logs were not compared yet, or this log has a tail that the leader must cut first.
             self._answer(push.question, push.request, ResponseCode.INCONSISTENT_STATE)
             return
-        replaced = self._parked_pushes.add_push(push)
+        replaced = self._parked_pushes.add_push(push, self._verified_index + 1)
         if replaced is None:
             self._answer(push.question, push.request, ResponseCode.PUSH_REQUEST_IS_FULL)
             return

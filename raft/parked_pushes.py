@@ -37,11 +37,15 @@ class ParkedPushes:
             return None
         return min(parked.deadline_ms for parked in self._by_first.values())
 
-    def add_push(self, parked: ParkedPush) -> list[ParkedPush] | None:
-        """Park a push; :returns: the pushes that it replaces, or None if there is no room."""
+    def add_push(self, parked: ParkedPush, next_index: int) -> list[ParkedPush] | None:
+        """Park a push; :returns: the pushes that it replaces, or None if there is no room.
+
+        :param next_index: the index that the log needs next. A push that has it always has room,
+            because it is taken at once. Otherwise pushes that overtake it could keep it out.
+        """
         first = parked.request.entries[0].index
         replaced = self._take_first(first)
-        if self._bytes + parked.size > self._bytes_max:
+        if first > next_index and self._bytes + parked.size > self._bytes_max:
             if replaced is not None:
                 self._by_first[first] = replaced
                 self._bytes += replaced.size

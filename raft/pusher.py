@@ -145,7 +145,10 @@ class Pusher:
             self.match_index = -1
         if response.code is ResponseCode.SUCCESS:
             self._same = index
-            self.match_index = max(self.match_index, index)
+            if index > self.match_index:
+                # The follower has more entries than before, whatever it answered to the pushes.
+                self._failures = 0
+                self.match_index = index
             if index + 1 < self._differs:
                 self._probe_index = (index + self._differs) // 2
             elif response.end_index > index or self._refused > 1:

@@ -192,6 +192,23 @@ class PusherTests(SynchronousTestCase):
         leader.acknowledge()
         self.assertEqual(leader.member.committed_index, 10)
 
+    def test_a_follower_that_makes_progress_does_not_wait(self) -> None:
+        """Its pushes are refused, but each comparison finds an entry more."""
+        leader = self.caught_up()
+        leader.tell(Propose(1, (b"x", b"x", b"x")))
+        for end in (10, 11):
+            leader.acknowledge(code=ResponseCode.PUSH_REQUEST_IS_FULL, end=end)
+            self.assertEqual(self.kinds(leader)[-1], (COMPARE, 12, 1))
+            leader.acknowledge(code=INCONSISTENT, end=end)
+            self.assertEqual(self.kinds(leader)[-1], (COMPARE, end, 1))
+            leader.acknowledge(end=end)
+            self.assertEqual(self.kinds(leader)[-1][:2], (APPEND, end + 1))
+        leader.acknowledge(code=ResponseCode.PUSH_REQUEST_IS_FULL, end=11)
+        leader.acknowledge(code=INCONSISTENT, end=11)
+        leader.acknowledge(end=11)
+        leader.acknowledge(code=ResponseCode.PUSH_REQUEST_IS_FULL, end=11)
+        self.assertEqual(self.kinds(leader)[-1][:2], (APPEND, 12), "without progress it waits")
+
     def test_a_push_without_an_answer(self) -> None:
         """The entries are sent again after a second, and late answers are ignored."""
         leader = self.caught_up()

@@ -442,7 +442,9 @@ def _divergence_too_high(replace: Replace) -> None:
 
 
 def _parked_merged(replace: Replace) -> None:
-    def park(self: ParkedPushes, parked: ParkedPush) -> list[ParkedPush] | None:
+    def park(
+        self: ParkedPushes, parked: ParkedPush, next_index: int,
+    ) -> list[ParkedPush] | None:
         first = parked.request.entries[0].index
         other = self._by_first.get(first)
         if other is None:
