@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.broker.store.held_jobs import hold_jobs
 from twistmq.broker.errors import StoreClosed, StoreCut
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.power_loss import PowerLossDisk
@@ -48,17 +49,6 @@ class CutTestCase(SynchronousTestCase):
         """Return the bodies that a key finds."""
         return [decode_record(record).body
                 for record in box.store.reader.query("TopicTest", key, 64, 0, 2**62)[0]]
-
-    def hold_threads(self) -> list[tuple[Callable[[], None], Deferred[None]]]:
-        """Hold the jobs of threads; :returns: each, with the function that ends it."""
-        held: list[tuple[Callable[[], None], Deferred[None]]] = []
-
-        def hold(job: Callable[[], None]) -> Deferred[None]:
-            held.append((job, Deferred()))
-            return held[-1][1]
-
-        self.box.in_thread = hold
-        return held
 
     def assertHolds(self, box: StoreBox, records: list[MessageRecord]) -> None:
         """Queues and index have these messages and no other."""
@@ -155,7 +145,7 @@ class CutTests(CutTestCase):
 
     def test_a_cut_waits_for_syncs_that_run(self) -> None:
         """In the meantime nothing is stored, and a stop waits for the cut."""
-        held = self.hold_threads()
+        held = hold_jobs(self.box)
         store = self.box.store
         self.box.step(70_000, 5)
         self.assertTrue(held)
@@ -180,7 +170,7 @@ class CutTests(CutTestCase):
 
     def test_who_waits_for_a_cut_does_not_end_it(self) -> None:
         """If a slave stopped to follow, half a cut would remain."""
-        held = self.hold_threads()
+        held = hold_jobs(self.box)
         store, place = self.box.store, self.records[9].physical_offset
         cut = store.log_cut.truncate(place)
         cut.cancel()

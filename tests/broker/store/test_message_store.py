@@ -1,12 +1,13 @@
 """The store as a whole: appends, confirmation, flushes, stops, full disks, many queues."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from twisted.internet.defer import Deferred, execute
+from twisted.internet.defer import execute
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.broker.store.held_jobs import hold_jobs
 from twistmq.broker.errors import StoreClosed, StoreFull
 from twistmq.broker.store.disk import RealDisk
 from twistmq.broker.store.message_store import MessageStore, StoreSettings
@@ -198,14 +199,7 @@ class FlushTests(SynchronousTestCase):
         """A store under SYNC_FLUSH with a thread the test runs."""
         self.disk = FaultyDisk()
         self.box = StoreBox(self.disk, flush_disk_type="SYNC_FLUSH").open()
-        self.jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
-        self.box.in_thread = self.hold
-
-    def hold(self, job: Callable[[], None]) -> Deferred[None]:
-        """Keep a job until it is run."""
-        done: Deferred[None] = Deferred()
-        self.jobs.append((job, done))
-        return done
+        self.jobs = hold_jobs(self.box)
 
     def test_group_commit(self) -> None:
         """The appends of one turn share a sync."""
@@ -295,13 +289,7 @@ class LifeTests(SynchronousTestCase):
     def test_stop_waits_for_threads(self) -> None:
         """The log is flushed before the stop ends."""
         box = StoreBox().open()
-        jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
-
-        def hold(job: Callable[[], None]) -> Deferred[None]:
-            jobs.append((job, Deferred()))
-            return jobs[-1][1]
-
-        box.in_thread = hold
+        jobs = hold_jobs(box)
         box.append(message(keys="k"))
         stopped = box.store.stop()
         count = 0
@@ -431,7 +419,7 @@ class RealDiskStoreTests(SynchronousTestCase):
         self.addCleanup(box.store.close)
         self.assertEqual(calls, [(f"{root}/commitlog/{0:020}", end)])
         self.assertEqual(box.bodies(), [b"x"])
-        # A file that is gone is no fault.
+        # The call ignores a file that does not exist.
         forget(f"{root}/missing", 0)
 
     def test_a_log_with_files_of_another_length_refuses_the_start(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.broker.store.held_jobs import hold_jobs
 from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.segment_files import segment_path
 from twistmq.broker.testing.power_loss import PowerCut, PowerLossDisk
@@ -265,13 +266,7 @@ class PowerLossTests(SynchronousTestCase):
         """The stop is clean when the sync of the last minute has ended as well."""
         bodies = self.sent(5)
         self.flushed()
-        held: list[tuple[Callable[[], None], Deferred[None]]] = []
-
-        def hold(job: Callable[[], None]) -> Deferred[None]:
-            held.append((job, Deferred()))
-            return held[-1][1]
-
-        self.box.in_thread = hold
+        held = hold_jobs(self.box)
         self.box.step(61_000, 2)
         stopped = self.box.store.stop()
         while not stopped.called:

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.broker.store.held_jobs import hold_jobs
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
 from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.entry_check import EntryCheck
@@ -422,14 +423,8 @@ class CutTests(LedgerCase):
 
     def test_a_cut_beside_a_running_sync(self) -> None:
         """A sync that began before the cut does not make the new bytes durable."""
-        box, jobs = self.box, []
-
-        def in_thread(job: object) -> Deferred[None]:
-            done: Deferred[None] = Deferred()
-            jobs.append((job, done))
-            return done
-
-        box.in_thread = in_thread
+        box = self.box
+        jobs = hold_jobs(box)
         log = box.store.commit_log
         waiting = box.store.flush.flushed(log.max_offset)
         assert waiting is not None
@@ -444,22 +439,15 @@ class CutTests(LedgerCase):
         self.assertEqual(self.successResultOf(waiting), "cut")
         self.assertEqual(len(self.entries(box)), 66)
 
-    def hold_jobs(self) -> list[tuple[Callable[[], None], Deferred[None]]]:
-        """Let the jobs of threads wait; every cut leaves its work to one."""
-        jobs: list[tuple[Callable[[], None], Deferred[None]]] = []
-
-        def in_thread(job: Callable[[], None]) -> Deferred[None]:
-            jobs.append((job, Deferred()))
-            return jobs[-1][1]
-
-        self.box.in_thread = in_thread
+    def hold_cuts(self) -> list[tuple[Callable[[], None], Deferred[None]]]:
+        """Hold the jobs of threads, and let every cut leave its work to one."""
         self.box.ledger.cut_size_max = 0
-        return jobs
+        return hold_jobs(self.box)
 
     def test_a_large_cut_is_finished_in_a_thread(self) -> None:
         """The log ends there at once, and takes no entries before the thread is done."""
         box, ledger = self.box, self.box.ledger
-        jobs = self.hold_jobs()
+        jobs = self.hold_cuts()
         ledger.truncate(30)
         ((job, done),) = jobs
         self.assertEqual(self.entries(box), self.agreed)
@@ -490,7 +478,7 @@ class CutTests(LedgerCase):
     def test_a_kill_may_undo_a_large_cut(self) -> None:
         """Then the entries are there again, and are cut again."""
         before = self.entries(self.box)
-        self.hold_jobs()
+        self.hold_cuts()
         self.box.ledger.truncate(30)
         again = self.box.after_kill()
         self.assertEqual(self.entries(again), before)
@@ -499,7 +487,7 @@ class CutTests(LedgerCase):
 
     def test_a_large_cut_that_fails(self) -> None:
         """The store takes nothing any more."""
-        jobs = self.hold_jobs()
+        jobs = self.hold_cuts()
         self.box.ledger.truncate(30)
         ((_, done),) = jobs
         done.errback(OSError(5, "broken"))
