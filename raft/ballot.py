@@ -13,13 +13,16 @@ class Ballot:
         """Begin with the state that was read from the disk."""
         self._member_id = member_id
         self._state = state
-        #: The current term.
-        self.term = state.term
         self._outbox = outbox
         self._number = 0
         #: The term in which this member stands for election: it has voted for itself since the
         #: process started, and the term has no leader yet.
         self._standing: int | None = None
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self._state.term
 
     @property
     def voted_for(self) -> str:
@@ -83,7 +86,6 @@ class Ballot:
         self._number = self._outbox.save_hard_state(self._state)
 
     def _change(self, state: HardState) -> None:
-        assert state.term >= self.term, "a term falls"
+        assert state.term >= self._state.term, "a term falls"
         self._state = state
-        self.term = state.term
         self._number = self._outbox.save_hard_state(state)
