@@ -47,8 +47,9 @@ READ_SIZE_BEHIND: Final = 1024 * 1024
 _TOGETHER_SECONDS: Final = 0.020
 #: The interval at which the queue records that the reactor begins a round, seconds.
 _TICK_SECONDS: Final = 0.010
-#: Requests that are read later than this (and one tick) after the start of a round wait, seconds.
-_ROUND_SECONDS: Final = 0.020
+#: Requests that are read later than this after the start of a round wait, seconds. The queue may
+#: record the start a tick too early.
+_LATE_SECONDS: Final = 0.020 + _TICK_SECONDS
 #: The interval of the ticks after a second without input, seconds. An idle broker would otherwise
 #: spend most of its processor time on them.
 _IDLE_TICK_SECONDS: Final = 1.0
@@ -143,9 +144,10 @@ class RunQueue:
         self._step_call: IDelayedCall | None = None
         self._tick_call: IDelayedCall | None = None
         self._late_at = 0.0
-        #: The time until which the ticks are frequent, seconds, and whether a read extends it.
-        self._idle_at = 0.0
+        #: Whether the socket of a connection was read since the last tick.
         self._has_read = False
+        #: The time at which the ticks become rare unless there is a read, seconds.
+        self._idle_at = 0.0
         self._is_idle = False
         self._batch = SliceBatch()
         #: The number of waiting requests, and their bytes, over all connections.
@@ -174,7 +176,7 @@ class RunQueue:
         if flow_control is not None and self._tick_call is None:
             self.flow_control = IsolatedFlowControl(flow_control)
             now = self._monotonic()
-            self._late_at = now + _TICK_SECONDS + _ROUND_SECONDS
+            self._late_at = now + _LATE_SECONDS
             self._idle_at = now + _IDLE_TICK_SECONDS
             self._tick_call = self._reactor.callLater(_TICK_SECONDS, self._tick)
 
@@ -202,7 +204,7 @@ class RunQueue:
     def _end_idleness(self, now: float) -> None:
         """Tick often again; the read at this time counts as the start of the round."""
         self._is_idle = False
-        self._late_at = now + _TICK_SECONDS + _ROUND_SECONDS
+        self._late_at = now + _LATE_SECONDS
         if self._tick_call is not None:
             self._tick_call.reset(_TICK_SECONDS)
 
@@ -237,7 +239,7 @@ class RunQueue:
         self._batch.run()
 
     def _begin_round(self, now: float) -> None:
-        self._late_at = now + _TICK_SECONDS + _ROUND_SECONDS
+        self._late_at = now + _LATE_SECONDS
         if self.flow_control is not None:
             self.flow_control.begin_round(self)
 
