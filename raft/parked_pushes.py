@@ -38,10 +38,11 @@ class ParkedPushes:
         return min(parked.deadline_ms for parked in self._by_first.values())
 
     def add_push(self, parked: ParkedPush, next_index: int) -> list[ParkedPush] | None:
-        """Park a push; :returns: the pushes that it replaces, or None if there is no room.
+        """Park a push.
 
         :param next_index: the index that the log needs next. A push that has it always has room,
             because it is taken at once. Otherwise pushes that overtake it could keep it out.
+        :returns: the pushes that it replaces, or None if there is no room for it.
         """
         first = parked.request.entries[0].index
         replaced = self._take_first(first)

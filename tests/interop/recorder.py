@@ -158,7 +158,7 @@ class Recorder:
                 end.shutdown(socket.SHUT_RDWR)
 
     def pass_on(self, target: socket.socket, frame: Frame) -> None:
-        """Send a frame to the other side; a subclass may change what is sent."""
+        """Send a frame to the other side. A subclass may send other bytes instead."""
         data = frame.data
         if self.rewrite[0] and not frame.from_client:
             data = data.replace(*self.rewrite)

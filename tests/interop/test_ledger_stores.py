@@ -203,7 +203,7 @@ class LedgerStoreTests(JavaTestCase):
               f"{len(acknowledged)} messages are there")
 
     def fill_until_killed(self, peer: Peer, seconds: float, acknowledged: list[bytes]) -> None:
-        """Send messages of half a file, and kill the broker meanwhile."""
+        """Send messages that are half as long as a file, and kill the broker during the sends."""
         with PlainClient(peer.broker_port) as client:
             def is_sent() -> bool:
                 body = b"%08d " % len(acknowledged) * 700

@@ -29,10 +29,11 @@ __all__ = ["BlockDisk"]
 _FREEZE: Final = 0xC0045877
 _THAW: Final = 0xC0045878
 _SHUTDOWN: Final = 0x8004587D
-#: Without a write of the journal.
+#: The shutdown does not write the journal.
 _AT_ONCE: Final = struct.pack("i", 2)
 _MIB: Final = 1 << 20
-#: The sizes of the writes of ``fill``: first most of the room, then what the file system has left.
+#: The sizes of the writes of ``fill``. The large writes take most of the room, and the small ones
+#: take the rest.
 _FILL_SIZE: Final = 256 * 1024
 _REST_SIZES: Final = (4096, 4096, 512)
 

@@ -7,11 +7,12 @@
     empty       then the same follower is killed, its store is removed, and it is started again
     stopped     a follower is stopped by SIGSTOP for --seconds and goes on by SIGCONT
 
-For ``behind`` and ``empty``, the 99th percentile of the time of a send and the memory of the leader
-(RssAnon) are compared: before, with two brokers, and while the follower catches up. The time may
-become twice as long, at least 50 ms, and the memory may grow by 100 MB. For ``stopped``, the memory
-of the leader may grow by 64 MiB, and the follower catches up without a new start. Ends with status
-1 when a bound is broken, or when the history of the load (see ``dledger_kills``) has a fault.
+For ``behind`` and ``empty``, the command measures the 99th percentile of the response time of sends
+and the memory of the leader (RssAnon): first while only two brokers run, and then while the
+follower catches up. The response time may double, and times below 50 ms are not judged. The memory
+may grow by 100 MB. For ``stopped``, the memory of the leader may grow by 64 MiB, and the follower
+catches up without a new start. Ends with status 1 when a bound is broken, or when the history of
+the load (see ``dledger_kills``) has a fault.
 """
 
 from __future__ import annotations

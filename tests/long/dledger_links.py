@@ -132,7 +132,7 @@ def ring(members: Sequence[str]) -> set[frozenset[str]]:
 
 
 def bridge(members: Sequence[str]) -> set[frozenset[str]]:
-    """Return the links of the first member with all, and those of a half within two others."""
+    """Return the links of a bridge: two pairs are linked by the first member only."""
     first, *others = members
     return {frozenset((first, other)) for other in others} | {
         frozenset(others[:2]), frozenset(others[2:])}

@@ -233,9 +233,10 @@ def send_oneway(
 
 
 def send_some(address: str, first: int, count: int) -> Queues:
-    """Send messages until a broker has acknowledged them; :returns: those of the answers.
+    """Send messages until a broker has acknowledged so many of them.
 
-    :param first: the number of the first one.
+    :param first: the number of the first message.
+    :returns: the acknowledged messages, by the queues and offsets in the answers.
     :raises AssertionError: when the broker does not take them in time.
     """
     sent: Queues = {}

@@ -184,7 +184,10 @@ def _shown_faults(
 
 
 def log_notes(member: str, text: str) -> list[str]:
-    """Return what the log of a broker of Apache's says about its queues, counted, with a line."""
+    """Count the warnings about queues in the log of one of Apache's brokers.
+
+    :returns: a line for each kind of warning, with its count and an example.
+    """
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
     for line in text.splitlines():

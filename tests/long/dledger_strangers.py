@@ -189,7 +189,7 @@ class Attacker:
             ledgerEndIndex=2**40, ledgerEndTerm=2**40))
 
     def transfer(self) -> bytes:
-        """Return the request of a transfer to nobody, or in another term."""
+        """Return a request to transfer the lead to an unknown member, or in a wrong term."""
         draw = self._chance.choice
         to, term = draw((("n9", self._term), ("n1", self._term + 5), ("", self._term), ("n2", 0)))
         return self._request(DLedgerRequestCode.LEADERSHIP_TRANSFER, self._body(

@@ -92,7 +92,7 @@ def timed(run_seed: RunSeed, seeds: range) -> tuple[list[Result], float]:
 
 
 def _prepare() -> None:
-    """Discard the log, and search for garbage seldom, and never among what the modules have."""
+    """Discard the log, and let garbage collections be rare and skip the objects of the modules."""
     discard_logs()
     gc.freeze()
     gc.set_threshold(GARBAGE)

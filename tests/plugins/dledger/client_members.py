@@ -18,7 +18,8 @@ __all__ = ["INVISIBLE_MS", "PolledMember", "PoppingMember"]
 
 #: How long popped messages are invisible, ms.
 INVISIBLE_MS: Final = 10_000
-#: An acknowledgement counts if it was accepted so long before the message is visible again, ms.
+#: An acknowledgement counts if the broker accepted it at least this long before the message becomes
+#: visible again, ms.
 _MARGIN_MS: Final = 1000
 _HANDLER_MS: Final = (5, 100, 800)
 _CLOSE_MS: Final = 40_000
