@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Final
 
 __all__ = ["ARCHIVE", "CACHE", "MODULES", "PATIENT", "PLAIN", "QUIET_LOGGING", "SHORT_LIVED",
-           "Peer", "class_path", "jars_folder", "java_command", "wait_for_port"]
+           "Peer", "class_path", "dledger_path", "jars_folder", "java_command", "wait_for_port"]
 
 CACHE: Final = Path.home() / ".cache" / "rocketmq-peer"
 POM: Final = (
@@ -43,8 +43,8 @@ POM: Final = (
     "<dependencies>{}</dependencies></project>"
 )
 DEPENDENCY: Final = (
-    "<dependency><groupId>org.apache.rocketmq</groupId>"
-    "<artifactId>rocketmq-{module}</artifactId><version>{version}</version></dependency>"
+    "<dependency><groupId>{group}</groupId>"
+    "<artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
 )
 #: Settings of brokers, this project's as well, that are not tested for what they refuse. Without
 #: them one that gets no processor for 200 ms refuses sends, and Java clients try some only once.
@@ -91,10 +91,21 @@ def jars_folder(version: str, modules: Sequence[str] = MODULES) -> Path:
 
 def class_path(version: str, modules: Sequence[str] = MODULES) -> str:
     """Return the class path of one release; missing jars are fetched."""
-    home = jars_folder(version, modules)
+    return _fetched(jars_folder(version, modules), [DEPENDENCY.format(
+        group="org.apache.rocketmq", artifact=f"rocketmq-{name}", version=version)
+        for name in modules])
+
+
+def dledger_path(version: str) -> str:
+    """Return the class path of one release of DLedger alone; missing jars are fetched."""
+    return _fetched(CACHE / f"dledger-{version}", [DEPENDENCY.format(
+        group="io.openmessaging.storage", artifact="dledger", version=version)])
+
+
+def _fetched(home: Path, dependencies: Sequence[str]) -> str:
+    """Return the class path of a folder into which the jars were fetched once."""
     if not (home / "complete").exists():
         home.mkdir(parents=True, exist_ok=True)
-        dependencies = (DEPENDENCY.format(module=name, version=version) for name in modules)
         (home / "pom.xml").write_text(POM.format("".join(dependencies)))
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={home}/lib"]
         subprocess.run(["mvn", "-q", "-B", *goal], cwd=home, check=True)
@@ -203,6 +214,8 @@ class Peer:
     properties: dict[str, str] = field(default_factory=dict)
     #: More of them, of the broker only.
     broker_properties: dict[str, str] = field(default_factory=dict)
+    #: More options of Java, of the broker only.
+    broker_options: Sequence[str] = ()
     #: The name server's, beside its port.
     namesrv_settings: dict[str, str] = field(default_factory=dict)
     #: Whether the broker writes warnings and errors to ``broker.log`` of the home.
@@ -255,6 +268,8 @@ class Peer:
         command = java_command(self.home, [class_path(self.version)], self.heap,
                                short_lived=self.short_lived)
         (self.home / "quiet.xml").write_text(logging)
+        if name == "broker":
+            command += self.broker_options
         properties = {**(PLAIN if self.short_lived else {}), **self.properties,
                       **(self.broker_properties if name == "broker" else {})}
         command += [f"-Xms{self.heap}", *OPENED, *[

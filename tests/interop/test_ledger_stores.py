@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import random
+import contextlib
+import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from tests.interop.capture_ledger import LEDGER_SETTINGS
 from tests.interop.capture_store import send, wait_for
 from tests.interop.clients import JavaTestCase
+from tests.interop.debugger import Debugger, agent_option
 from tests.interop.peer import Peer
 from tests.interop.recorder import PlainClient
 from tests.interop.servers import free_port
 from twistmq.broker.store.disk import RealDisk, RealFile
-from twistmq.broker.store.entry_heads import ENTRY_FILLER
+from twistmq.broker.store.entry_heads import ENTRY_FILLER, ENTRY_HEAD, ENTRY_MAGIC, UNIT_SIZE
 from twistmq.broker.store.ledger.entry_index import INDEX_FILE_SIZE
 from twistmq.broker.store.ledger.state_files import (
     HardState,
@@ -31,8 +33,8 @@ QUEUES: Final = 4
 COUNT: Final = 160
 #: What a kill leaves of a write: the magic, the size and the index of a head.
 _TORN_BYTES: Final = 16
-#: The kills of Apache's broker while its files roll.
-_KILLS: Final = 8
+#: Apache's class of a file of the log or of its index.
+_FILE: Final = "io.openmessaging.storage.dledger.store.file.DefaultMmapFile"
 
 
 class _Box(LedgerBox):
@@ -62,6 +64,41 @@ def read_queue(client: PlainClient, queue_id: int) -> list[bytes]:
         assert reply is not None and reply.code == 0, reply
         records.append(reply.body)
     return records
+
+
+class Roll(enum.Enum):
+    """Moments of a roll, from the filler in the old file to the unit of the entry in the index."""
+
+    NO_FILE = "the new file does not exist"
+    EMPTY_FILE = "the new file is empty"
+    NO_UNIT = "the new file has one entry, which is not in the index"
+
+
+def roll_of(folder: Path) -> Roll | None:
+    """Return the moment of a roll that the files of a ledger show; None: they show none."""
+    paths = sorted((folder / "data").glob("0*"))
+    index, end = last_entry(paths[-1])
+    if paths[-1].read_bytes()[end : end + 4] == ENTRY_FILLER:
+        return Roll.NO_FILE
+    _, end_before = last_entry(paths[-2])
+    if paths[-2].read_bytes()[end_before : end_before + 4] != ENTRY_FILLER:
+        return None
+    if not any(paths[-1].read_bytes()):
+        return Roll.EMPTY_FILE
+    with sorted((folder / "index").glob("0*"))[-1].open("rb") as file:
+        file.seek(index * UNIT_SIZE)
+        has_unit = any(file.read(UNIT_SIZE))
+    first_size = ENTRY_HEAD.unpack_from(paths[-1].read_bytes())[1]
+    return Roll.NO_UNIT if first_size == end and not has_unit else None
+
+
+def last_entry(path: Path) -> tuple[int, int]:
+    """Return the index of the last entry of a file, -1 for none, and where it ends in the file."""
+    data, index, at = path.read_bytes(), -1, 0
+    while data[at : at + 4] == ENTRY_MAGIC.to_bytes(4, "big"):
+        _, size, index, *_ = ENTRY_HEAD.unpack_from(data, at)
+        at += size
+    return index, at
 
 
 class _Killed(BaseException):
@@ -173,23 +210,24 @@ class LedgerStoreTests(JavaTestCase):
         """The index has a unit whose entry does not exist, and the filler is torn."""
         self.exchange("5.5.0", lambda box: self.kill_in_roll(box, 1), kill=True)
 
-    def long_kills_of_5_5_0_while_files_roll(self) -> None:
-        """Each file has two messages, so kills come near a roll; ours goes on after each kill."""
-        root, chance = self.folder / "peer/store", random.Random(1)
+    def kill_apaches_in_rolls(self, moments: Sequence[Roll]) -> None:
+        """Kill Apache's broker in a roll; ours opens the store and goes on, and so does Apache's.
+
+        :param moments: of the rolls, one after the other.
+        """
+        root, port = self.folder / "peer/store", free_port()
         peer = Peer(self.folder / "peer", "5.5.0", broker_port=free_port(), heap="512m",
-                    with_namesrv=False, settings={
+                    with_namesrv=False, broker_options=[agent_option(port)], settings={
                         **LEDGER_SETTINGS, "dLegerPeers": f"n0-127.0.0.1:{free_port()}"})
         self.addCleanup(peer.stop, kill=True)
         acknowledged: list[bytes] = []
-        at_rolls = 0
-        for _ in range(_KILLS):
+        for moment in moments:
             peer.start()
-            self.fill_until_killed(peer, chance.uniform(0.2, 0.8), acknowledged)
+            self.fill_until_roll(peer, port, moment, acknowledged)
+            self.assertEqual(roll_of(root / "dledger-n0"), moment)
             box = _Box.over(root)
-            found = {decode_record(entry.body).body for entry in box.ledger.read(0, 1 << 30)}
-            self.assertEqual([body[:9] for body in acknowledged if body not in found], [])
-            log = box.store.commit_log
-            at_rolls += log.peek(log.max_offset, 4) == ENTRY_FILLER
+            entries = {decode_record(entry.body).body for entry in box.ledger.read(0, 1 << 30)}
+            self.assertEqual([body[:9] for body in acknowledged if body not in entries], [])
             term = read_hard_state(box.disk, box.folder).term + 1
             box.commit()
             box.lead_term(term)
@@ -197,13 +235,23 @@ class LedgerStoreTests(JavaTestCase):
             box.commit()
             acknowledged.append(record.body)
             self.assertEqual(box.bodies(TOPIC)[-1], record.body)
+            self.assertEqual(
+                [body[:9] for body in set(acknowledged) - set(box.bodies(TOPIC))], [])
             write_hard_state(box.disk, box.folder, HardState(term, "n0", True))
             self.stop_box(box)
-        print(f"{_KILLS} kills, {at_rolls} of them at the end of a file; "
-              f"{len(acknowledged)} messages are there")
 
-    def fill_until_killed(self, peer: Peer, seconds: float, acknowledged: list[bytes]) -> None:
-        """Send messages that are half as long as a file, and kill the broker during the sends."""
+    def fill_until_roll(
+        self, peer: Peer, port: int, moment: Roll, acknowledged: list[bytes]
+    ) -> None:
+        """Send messages that are half as long as a file, and kill the broker in a roll.
+
+        :param port: of the debugger.
+        """
+        def send_until_end() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    is_sent()
+
         with PlainClient(peer.broker_port) as client:
             def is_sent() -> bool:
                 body = b"%08d " % len(acknowledged) * 700
@@ -215,11 +263,27 @@ class LedgerStoreTests(JavaTestCase):
                 return True
 
             wait_for("the broker leads its group", is_sent, 90)
-            killer = threading.Timer(seconds, peer.stop, kwargs={"kill": True})
-            killer.start()
+            debugger = Debugger(port)
+            self.addCleanup(debugger.close)
+            # A roll writes the filler, makes the new file, and writes the entry and its unit.
+            debugger.stop_in(f"{_FILE}.<init>")
+            sender = threading.Thread(target=send_until_end)
+            sender.start()
             try:
-                while True:
-                    is_sent()
-            except OSError:
-                # The broker is dead.
-                killer.join()
+                debugger.wait_for_stop()
+                if moment is not Roll.NO_FILE:
+                    debugger.stop_in(f"{_FILE}.appendMessage(byte[],int,int)")
+                    debugger.go_on()
+                if moment is Roll.NO_UNIT:
+                    debugger.go_on()
+            finally:
+                peer.stop(kill=True)
+                sender.join()
+
+    def test_kills_of_5_5_0_in_a_roll(self) -> None:
+        """Two kills: the new file does not exist yet, and it is empty."""
+        self.kill_apaches_in_rolls((Roll.NO_FILE, Roll.EMPTY_FILE))
+
+    def long_kills_of_5_5_0_in_a_roll(self) -> None:
+        """All moments, each again after a roll of ours."""
+        self.kill_apaches_in_rolls((*Roll, *Roll))
