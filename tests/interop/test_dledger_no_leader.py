@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,16 +12,20 @@ from typing import Final
 
 from tests.interop.answers import Answer, ask_all
 from tests.interop.clients import JavaTestCase
+from tests.interop.kept import kept
 from tests.interop.ledger_group import IDS, LedgerGroup
 from tests.interop.ledger_members import peers_text
 from tests.interop.peer import Peer
 from tests.interop.ports import free_port
-from tests.interop.questions import Question, heartbeat_q, send_q
+from tests.interop.questions import Question, heartbeat_q, send_q, topic_q
 from tests.interop.servers import Servers, wait_until
 from twistmq.broker.testing import RawClient
 from twistmq.protocol.bodies import SubscriptionGroupConfig
 from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import BrokerError
+
+#: The code and the remark of an answer.
+Reply = tuple[int, str]
 
 _ALIKE: Final = ("brokerName=broker-a", "enablePropertyFilter=false", "traceTopicEnable=false",
                  "mappedFileSizeCommitLog=1048576", "enableDLegerCommitLog=true",
@@ -41,6 +46,16 @@ BEFORE_THE_FIRST: Final = {
     # Ours locks no queue.
     "lock": ((0, ""), (0, "")),
 }
+#: The answers of followers that are started again, and hear of no leader. Apache's broker has the
+#: role of a master, as before the first leader, and answers pulls of the messages in its log.
+AFTER_A_START: Final = {
+    # The group and the topic exist.
+    **{name: answers for name, answers in BEFORE_THE_FIRST.items()
+       if name not in ("commit an offset", "lock")},
+    "end of a transaction": ((1, "<fault>"), (11, "a slave does not end transactions")),
+    "pull": ((0, "FOUND"), _REJECTED),
+    "pull at the end": ((19, "OFFSET_OVERFLOW_ONE"), _REJECTED),
+}
 #: Apache's broker forgets to set an answer.
 AFTER_A_LEADER: Final = {
     "end of a transaction": ((11, "not set any response code"),
@@ -51,8 +66,6 @@ AFTER_A_LEADER: Final = {
 def client_questions() -> list[Question]:
     """Return requests of every kind that a client sends to a master."""
     code, queue = RequestCode, {"topic": "T", "queueId": "0"}
-    pull = {"consumerGroup": "G", **queue, "maxMsgNums": "4", "sysFlag": "6", "commitOffset": "0",
-            "suspendTimeoutMillis": "500", "subscription": "*", "subVersion": "0"}
     locks = {"consumerGroup": "G", "clientId": "asker", "mqSet": [
         {"topic": "T", "brokerName": "group", "queueId": 0}]}
     return [
@@ -64,8 +77,7 @@ def client_questions() -> list[Question]:
         Question("end of a transaction", code.END_TRANSACTION, {
             "producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": "48",
             "commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": "x"}),
-        Question("pull", code.PULL_MESSAGE, {**pull, "queueOffset": "0"}),
-        Question("pull at the end", code.PULL_MESSAGE, {**pull, "queueOffset": "4"}),
+        _pull_q("pull", 500, 0), _pull_q("pull at the end", 500, 4),
         Question("query an offset", code.QUERY_CONSUMER_OFFSET, {"consumerGroup": "G", **queue}),
         Question("commit an offset", code.UPDATE_CONSUMER_OFFSET, {
             "consumerGroup": "G", **queue, "commitOffset": "3"}),
@@ -79,14 +91,23 @@ def client_questions() -> list[Question]:
         Question("search", code.SEARCH_OFFSET_BY_TIMESTAMP, {**queue, "timestamp": "0"}),
         Question("view", code.VIEW_MESSAGE_BY_ID, {"offset": "48"}),
         Question("query", code.QUERY_MESSAGE, {
-            "topic": "T", "key": "k", "maxNum": "4", "beginTimestamp": "0",
+            # The index of a broker that was killed may name a message twice.
+            "topic": "T", "key": "k", "maxNum": "32", "beginTimestamp": "0",
             "endTimestamp": "9999999999999"}),
     ]
 
 
+def _pull_q(what: str, hold_ms: int, offset: int) -> Question:
+    """Return a pull that may be held until a message arrives."""
+    return Question(what, RequestCode.PULL_MESSAGE, {
+        "consumerGroup": "G", "topic": "T", "queueId": "0", "maxMsgNums": "4", "sysFlag": "6",
+        "commitOffset": "0", "suspendTimeoutMillis": str(hold_ms), "subscription": "*",
+        "subVersion": "0", "queueOffset": str(offset)})
+
+
 def differences(
     apache: Mapping[str, Answer], ours: Mapping[str, Answer]
-) -> dict[str, tuple[tuple[int, str], tuple[int, str]]]:
+) -> dict[str, tuple[Reply, Reply]]:
     """Return code and remark of both answers to each question whose answers differ."""
     return {name: ((theirs.code, theirs.remark), (ours[name].code, ours[name].remark))
             for name, theirs in apache.items() if _same(theirs) != _same(ours[name])}
@@ -131,49 +152,129 @@ class FreshTests(JavaTestCase):
         self.assertEqual(differences(apache, ours), BEFORE_THE_FIRST)
 
 
-#: A leader notices after up to 6 s that it has no majority.
+#: A leader notices after up to 6 s that it has no majority, and a follower that it has no leader.
 LOSS_SECONDS: Final = 60.0
+#: How long a pull may be held, ms.
+_HOLD_MS: Final = 1000
+#: How long the pull, and a send that waits for a majority for 2.5 s, may take on a busy machine.
+_WAIT_SECONDS: Final = 5.0
+DEPOSED, FOLLOWER, RESTARTED = "a deposed leader", "a follower", "a follower after a start"
 
 
-class DeposedTests(JavaTestCase):
-    """A broker that has led its group, and lost the other members: ours is ``n2``."""
+class Lonely:
+    """A member that loses the others in several ways; ``answers`` are those of each state."""
 
-    version = "5.5.0"
+    def __init__(self, group: LedgerGroup, member: str) -> None:
+        self.answers: dict[str, dict[str, Answer]] = {}
+        #: How long the requests took that wait for a majority and for messages.
+        self.seconds: list[float] = []
+        self._group, self._member = group, member
+        self._address = group.members[member].address
+        self._port = int(self._address.rpartition(":")[2])
 
-    def test_same_answers_of_a_deposed_leader(self) -> None:
-        """Also the send that waits when the majority is lost is answered alike."""
-        with LedgerGroup(self.folder, self.version, {"n2"}) as group:
-            group.start()
-            group.wait_for_leader()
-            apache = self.ask_deposed(group, "n0")
-            group.start("n1", "n2")
-            ours = self.ask_deposed(group, "n2")
-        self.assertEqual(differences(apache, ours), AFTER_A_LEADER)
+    @property
+    def others(self) -> list[str]:
+        """Return the members that are lost."""
+        return [member for member in IDS if member != self._member]
 
-    def ask_deposed(self, group: LedgerGroup, leader: str) -> dict[str, Answer]:
-        """Take the majority from a leader, and ask it; :returns: its answers."""
-        group.give_lead(leader)
-        address = group.members[leader].address
-        wait_until("the leader takes messages", lambda: self.is_accepted(address), LOSS_SECONDS)
+    def lose_majority(self) -> None:
+        """Let the member lead, and take the majority from it."""
+        group = self._group
+        group.give_lead(self._member)
+        self._prepare(self._member)
+        wait_until("the leader takes messages", self._is_accepted, LOSS_SECONDS)
         group.wait_for_equal_logs()
-        port = int(address.rpartition(":")[2])
-        ask_all(port, [Question("group", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {},
-                                SubscriptionGroupConfig("G").encode()),
-                       Question("commit", RequestCode.UPDATE_CONSUMER_OFFSET, {
-            "consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "2"})])
-        for member in IDS:
-            if member != leader:
-                group.kill(member)
-        answers = ask_all(port, [send_q("without a majority", "Late")])
-        wait_until("the leader gives up", lambda: not group.leader_of(leader), LOSS_SECONDS)
-        return answers | ask_all(port, client_questions())
+        self._kill_others()
+        waiting = {}
+        for question in (send_q("without a majority", "Late"), _pull_q("held", _HOLD_MS, 4)):
+            begin = time.monotonic()
+            waiting |= ask_all(self._port, [question])
+            self.seconds.append(time.monotonic() - begin)
+        wait_until("the leader gives up", self._is_without_leader, LOSS_SECONDS)
+        self.answers[DEPOSED] = waiting | ask_all(self._port, client_questions())
 
-    def is_accepted(self, address: str) -> bool:
+    def lose_leader(self) -> None:
+        """Let the member follow another one, and take all others from it; then start it again."""
+        group = self._group
+        group.start(*self.others)
+        leader = group.wait_for_leader()
+        if leader == self._member:
+            leader = self.others[0]
+            group.give_lead(leader)
+        # The member may copy the tables of this leader, or not before the leader ends.
+        self._prepare(leader)
+        group.wait_for_equal_logs()
+        self._kill_others()
+        wait_until("the follower has no leader", self._is_without_leader, LOSS_SECONDS)
+        self.answers[FOLLOWER] = ask_all(self._port, client_questions())
+        group.end(self._member)
+        group.start(self._member)
+        self.answers[RESTARTED] = ask_all(self._port, client_questions())
+
+    def _kill_others(self) -> None:
+        for member in self.others:
+            self._group.kill(member)
+
+    def _is_without_leader(self) -> bool:
+        return not self._group.leader_of(self._member)
+
+    def _prepare(self, member: str) -> None:
+        """Give a leader what no log contains: a topic, a group, and an offset."""
+        port = int(self._group.members[member].address.rpartition(":")[2])
+        answers = ask_all(port, [
+            topic_q("T", "T"),
+            Question("group", RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {},
+                     SubscriptionGroupConfig("G").encode()),
+            Question("commit", RequestCode.UPDATE_CONSUMER_OFFSET, {
+                "consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "3"})])
+        assert not any(answer.code for answer in answers.values()), answers
+
+    def _is_accepted(self) -> bool:
         """Send messages; :returns: whether they are taken."""
         try:
-            with RawClient(address, 10) as client:
+            with RawClient(self._address, 10) as client:
                 while client.max_offset("T") < 4:
                     client.send("T", b"x", keys="k")
         except BrokerError:
             return False
         return True
+
+
+def ask_both(folder: Path, stack: ExitStack) -> tuple[Lonely, Lonely]:
+    """Ask Apache's broker in each state, and then ours."""
+    with LedgerGroup(folder, LonelyTests.version, {"n2"}) as group:
+        group.start()
+        group.wait_for_leader()
+        apache, ours = Lonely(group, "n0"), Lonely(group, "n2")
+        apache.lose_majority()
+        apache.lose_leader()
+        group.start(*apache.others)
+        group.wait_for_leader()
+        ours.lose_majority()
+        ours.lose_leader()
+        return apache, ours
+
+
+class LonelyTests(JavaTestCase):
+    """A member of a group of three that has lost the other two: ours is ``n2``."""
+
+    version = "5.5.0"
+
+    def check(self, state: str, expected: Mapping[str, tuple[Reply, Reply]]) -> None:
+        """Compare the answers in one state."""
+        apache, ours = kept(self, ask_both)
+        self.assertEqual(differences(apache.answers[state], ours.answers[state]), expected)
+
+    def test_same_answers_of_a_deposed_leader(self) -> None:
+        """Requests that wait when the majority is lost are answered alike, and in time."""
+        self.check(DEPOSED, AFTER_A_LEADER)
+        _, ours = kept(self, ask_both)
+        self.assertLess(max(ours.seconds), _WAIT_SECONDS)
+
+    def test_same_answers_of_a_follower_without_a_leader(self) -> None:
+        """It has followed another leader, which ended."""
+        self.check(FOLLOWER, AFTER_A_LEADER)
+
+    def test_answers_of_a_follower_that_starts_alone(self) -> None:
+        """Apache's broker has the role of a master until it hears of a leader, as a new one."""
+        self.check(RESTARTED, AFTER_A_START)
