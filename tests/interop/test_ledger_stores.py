@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -210,13 +210,13 @@ class LedgerStoreTests(JavaTestCase):
         """The index has a unit whose entry does not exist, and the filler is torn."""
         self.exchange("5.5.0", lambda box: self.kill_in_roll(box, 1), kill=True)
 
-    def kill_apaches_in_rolls(self, moments: Sequence[Roll]) -> None:
+    def kill_apaches_in_rolls(self, version: str, moments: Iterable[Roll]) -> None:
         """Kill Apache's broker in a roll; ours opens the store and goes on, and so does Apache's.
 
         :param moments: of the rolls, one after the other.
         """
         root, port = self.folder / "peer/store", free_port()
-        peer = Peer(self.folder / "peer", "5.5.0", broker_port=free_port(), heap="512m",
+        peer = Peer(self.folder / "peer", version, broker_port=free_port(), heap="512m",
                     with_namesrv=False, broker_options=[agent_option(port)], settings={
                         **LEDGER_SETTINGS, "dLegerPeers": f"n0-127.0.0.1:{free_port()}"})
         self.addCleanup(peer.stop, kill=True)
@@ -282,8 +282,12 @@ class LedgerStoreTests(JavaTestCase):
 
     def test_kills_of_5_5_0_in_a_roll(self) -> None:
         """Two kills: the new file does not exist yet, and it is empty."""
-        self.kill_apaches_in_rolls((Roll.NO_FILE, Roll.EMPTY_FILE))
+        self.kill_apaches_in_rolls("5.5.0", (Roll.NO_FILE, Roll.EMPTY_FILE))
 
     def long_kills_of_5_5_0_in_a_roll(self) -> None:
         """All moments, each again after a roll of ours."""
-        self.kill_apaches_in_rolls((*Roll, *Roll))
+        self.kill_apaches_in_rolls("5.5.0", (*Roll, *Roll))
+
+    def long_kills_of_4_9_4_in_a_roll(self) -> None:
+        """All moments."""
+        self.kill_apaches_in_rolls("4.9.4", Roll)
