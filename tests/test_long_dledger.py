@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import threading
@@ -16,14 +17,14 @@ from io import StringIO
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Final
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.history.records import Entry, FinalLog, History, Outcome, Read, Send
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
-from tests.long import dledger_core
+from tests.long import dledger_core, dledger_soak
 from tests.long.compilation import CompilationFailed
 from tests.long.dledger_clocks import Jump, jump_faults
 from tests.long.dledger_consumers import Handling, consumption_faults, unhandled
@@ -38,7 +39,7 @@ from tests.long.dledger_derived import (
     kind_of,
 )
 from tests.long.dledger_disks import StepDown, step_down_faults
-from tests.long.dledger_group import describe, judge, read_ledger, silences
+from tests.long.dledger_group import Ledger, describe, judge, read_ledger, silences
 from tests.long.dledger_kills import Tally
 from tests.long.dledger_laggards import CatchUp, MemoryWatch, catch_up_faults, percentile
 from tests.long.dledger_links import (
@@ -53,6 +54,7 @@ from tests.long.dledger_links import (
 )
 from tests.long.dledger_load import body_id, outcome_of
 from tests.long.dledger_mixed import (
+    Places,
     expected_queues,
     judge_mixed,
     log_notes,
@@ -60,6 +62,7 @@ from tests.long.dledger_mixed import (
     read_queues,
 )
 from tests.long.dledger_relay import CALM, Relays, Weather
+from tests.long.dledger_soak import Figures, Soak, growth_faults, read_figures
 from tests.long.dledger_strangers import (
     KINDS,
     Attacker,
@@ -74,6 +77,7 @@ from tests.long.shifted_clock import ShiftedClock
 from tests.raft.simulation.planted import PLANTED, planted
 from twistmq.broker.store.consume_queue import ENTRY, FILLER
 from twistmq.broker.store.disk import RealDisk
+from twistmq.broker.store.entry_heads import ENTRY_HEAD_SIZE
 from twistmq.broker.testing.ledger_store import LedgerBox
 from twistmq.broker.testing.store import message, small_settings
 from twistmq.plugins.dledger.translation import read_request
@@ -205,6 +209,10 @@ class LoadTests(SynchronousTestCase):
         places = [entry.place for entry in log.entries]
         self.assertEqual((places, len(set(places))), (sorted(places), 9))
         self.assertEqual(terms, dict.fromkeys(places, 1))
+        # A later part begins behind a file that may have been removed.
+        later = read_ledger(folder, end, places[4] - ENTRY_HEAD_SIZE).log
+        self.assertEqual((later.begin, [entry.place for entry in later.entries]),
+                         (places[4] - ENTRY_HEAD_SIZE, places[4:]))
 
 
 class MixedTests(SynchronousTestCase):
@@ -284,6 +292,11 @@ class MixedTests(SynchronousTestCase):
         (folder / ("0" * 20)).write_bytes(
             ENTRY.pack(48, 100, 0) + FILLER + ENTRY.pack(300, 100, 7) + bytes(100))
         self.assertEqual(read_queues(folder.parents[2], "T"), {"T-3": [48, None, 300]})
+        (folder / ("0" * 20)).rename(folder / f"{2 * ENTRY.size:020}")
+        queues = read_queues(folder.parents[2], "T")
+        expected: Places = {"T-3": [1, 2, 48, None, 300]}
+        self.assertEqual(queue_faults("n1", queues, expected), [])
+        self.assertEqual(len(queue_faults("n1", queues, {"T-3": [1, 2, 48, None, 301]})), 1)
 
     def test_lines_of_apaches_log(self) -> None:
         """They are counted by their kinds, each with one of them."""
@@ -299,6 +312,105 @@ class MixedTests(SynchronousTestCase):
         self.assertEqual(tally.read("n0:1"), 1)
         history.sends.append(send)
         self.assertEqual(tally.read("n0:1"), 2)
+
+
+class SoakTests(SynchronousTestCase):
+    """The judgement of a run of hours, which is cut into periods."""
+
+    def setUp(self) -> None:
+        #: The log, with 100 bytes for each message.
+        self.entries: list[Entry] = []
+        self.now_ms = 0
+        self.history = History()
+        group = Mock(ids=NODES, apaches=["n0"], ours_ids={"n1", "n2"}, members={
+            node: Mock(address=f"{node}:1") for node in NODES})
+        group.wait_for_equal_logs.side_effect = lambda: 100 * len(self.entries)
+        self.readers = [Mock(node=node, failure="") for node in NODES]
+        loaded = Mock(group=group, history=self.history, readers=self.readers)
+        self.soak = Soak(loaded, Mock(), random.Random(0), (120, 300))
+        self.patch(dledger_soak, "read_ledger", self.read)
+
+    def read(self, _: object, end: int, begin: int) -> Ledger:
+        entries = [entry for entry in self.entries if begin <= entry.place < end]
+        return Ledger(FinalLog(entries, begin), {entry.place: 1 for entry in entries})
+
+    def store(self, name: int, offset: int = -1) -> Entry:
+        """Append a message to the log, by default at the next offset."""
+        offset = len(self.entries) if offset < 0 else offset
+        self.entries.append(Entry(100 * len(self.entries), "T-0", offset, f"<0/0/{name}>"))
+        return self.entries[-1]
+
+    def send(self, name: int, outcome: Outcome = Outcome.OK, *, is_stored: bool = True) -> None:
+        """Send a message, at the next moment."""
+        self.now_ms += 10
+        entry = self.store(name) if is_stored else Entry(-1, "T-0", -1, f"<0/0/{name}>")
+        place, offset = (entry.place, entry.offset) if outcome is Outcome.OK else (-1, -1)
+        self.history.sends.append(Send(
+            "0", "n1:1", "T-0", entry.body, self.now_ms, self.now_ms + 5, outcome, place, offset))
+
+    def judge(self) -> list[str]:
+        return self.soak.judge_period()[0]
+
+    def test_each_period_continues_the_one_before(self) -> None:
+        """Its records are forgotten, and a message without an answer may be stored later."""
+        for name in range(3):
+            self.send(name)
+        self.send(7, Outcome.UNKNOWN, is_stored=False)
+        self.assertEqual((self.judge(), self.history.sends), ([], []))
+        self.store(7)
+        self.send(3)
+        self.assertEqual(self.judge(), [])
+        self.assertEqual(self.soak.places, {"T-0": [0, 100, 200, 300, 400]})
+        self.assertEqual(self.soak.outcomes, {Outcome.OK: 4, Outcome.UNKNOWN: 1})
+
+    def test_faults_of_a_later_period(self) -> None:
+        """A loss, a copy of an earlier message, and an offset that is left out are found."""
+        for spoil, rule in (
+                (lambda: self.entries.pop(), "H1: "), (lambda: self.store(0), "H3: "),
+                (lambda: self.store(9, len(self.entries) + 1), "was given by a leader of ours")):
+            self.setUp()
+            self.send(0)
+            self.assertEqual(self.judge(), [])
+            self.send(1)
+            self.send(2)
+            spoil()
+            faults = self.judge()
+            self.assertTrue(any(rule in fault for fault in faults), faults)
+
+    def test_readers_of_ours_come_to_the_end(self) -> None:
+        """Those of Apache's followers are refused."""
+        self.readers[0].has_all_since.return_value = False
+        self.send(0)
+        self.assertEqual(self.judge(), [])
+        self.readers[1].has_all_since.return_value = False
+        self.patch(dledger_soak, "PATIENCE_SECONDS", 0)
+        with self.assertRaises(AssertionError):
+            self.judge()
+
+    def test_a_figure_that_grows_is_a_fault(self) -> None:
+        """The largest of any broker in the first quarter counts."""
+        first = Figures(40 << 10, 60, 50)
+        calm: list[dict[str, Figures]] = [{"n1": first, "n2": Figures(30 << 10, 30, 30)}] * 8
+        self.assertEqual(growth_faults(calm), [])
+        for name, fine, bad in (("memory_kib", 52 << 10, 53 << 10), ("descriptors", 128, 129),
+                                ("files", 108, 109)):
+            grown = [*calm[:7], {"n2": first._replace(**{name: fine})}]
+            self.assertEqual(growth_faults(grown), [])
+            grown[7] = {"n2": first._replace(**{name: bad})}
+            [fault] = growth_faults(grown)
+            self.assertTrue(fault.startswith(f"{name} of n2 grew to {bad:,} in the period 8"))
+
+    def test_figures_of_a_process(self) -> None:
+        """A process that has ended has none."""
+        folder = Path(self.mktemp())
+        (folder / "below").mkdir(parents=True)
+        for name in ("a", "below/b"):
+            (folder / name).touch()
+        figures = read_figures(os.getpid(), folder)
+        self.assertEqual(figures.files, 2)
+        self.assertGreater(min(figures), 1)
+        with self.assertRaises(OSError):
+            read_figures(-1, folder)
 
 
 class DerivedTests(SynchronousTestCase):

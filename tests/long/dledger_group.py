@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -40,7 +41,7 @@ from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import BrokerError
 from twistmq.protocol.record import decode_record
 
-__all__ = ["PATIENCE_SECONDS", "LoadedGroup", "ProcessGroup", "ProgramMember", "describe",
+__all__ = ["PATIENCE_SECONDS", "Ledger", "LoadedGroup", "ProcessGroup", "ProgramMember", "describe",
            "judge", "make_parser", "read_ledger", "report", "run_folder", "silences"]
 
 #: How long a broker may take to start and to end, and a group to agree, on a busy machine, s.
@@ -97,24 +98,29 @@ class ProcessGroup(LedgerGroup):
     :param program: of our brokers.
     :param settings: of our brokers, beside the settings of the group.
     :param ours: the ids of the members that are ours; None: all.
+    :param common: settings of all brokers.
+    :param kills_apaches: whether Apache's brokers are killed, and not stopped by SIGTERM.
     """
 
     def __init__(
         self, folder: Path, program: Sequence[str], settings: Mapping[str, str], *,
         version: str = "5.5.0", ours: Collection[str] | None = None, ids: Sequence[str] = IDS,
+        common: Mapping[str, str] | None = None, kills_apaches: bool = True,
     ) -> None:
         super().__init__(folder, version, ids if ours is None else ours, ids)
-        self._program, self._own_settings = program, settings
+        self._program, self._own_settings, self._common = program, settings, common or {}
+        self._kills_apaches = kills_apaches
         #: How often each member was started.
         self.lives = Counter[str]()
 
     def make_ours(self, folder: Path, settings: dict[str, str]) -> LedgerMember:
         # The readers also see what followers show.
         return ProgramMember(folder, self.namesrv.address, {
-            **settings, "slaveReadEnable": "true", **self._own_settings}, self._program)
+            **settings, "slaveReadEnable": "true", **self._common, **self._own_settings},
+            self._program)
 
     def make_apaches(self, folder: Path, settings: dict[str, str]) -> LedgerMember:
-        member = super().make_apaches(folder, settings)
+        member = super().make_apaches(folder, {**settings, **self._common})
         assert isinstance(member, ApacheMember)
         # Its warnings say which of its faults it has.
         member.peer.with_log = True
@@ -139,10 +145,18 @@ class ProcessGroup(LedgerGroup):
             self.lives[member] += 1
         super().start(*members)
 
+    def kill(self, member: str) -> None:
+        self.end(member, self._killing(member))
+
+    def _killing(self, member: str) -> signal.Signals:
+        """Return the signal that kills a member."""
+        is_killed = member in self.ours_ids or self._kills_apaches
+        return signal.SIGKILL if is_killed else signal.SIGTERM
+
     def kill_at_once(self, members: Collection[str]) -> None:
         """End the processes of several members at the same moment."""
         for member in members:
-            os.kill(self.members[member].pid, signal.SIGKILL)
+            os.kill(self.members[member].pid, self._killing(member))
         for member in members:
             self.kill(member)
 
@@ -222,15 +236,19 @@ class Ledger(NamedTuple):
     terms: dict[int, int]
 
 
-def read_ledger(folder: Path, end: int) -> Ledger:
+def read_ledger(folder: Path, end: int, begin: int = 0) -> Ledger:
     """Read the messages of writers from the data files of a ledger.
 
     :param end: the end of the entries on which the group agreed.
+    :param begin: entries before this one are left out.
     :raises StoreDamaged: when a record is not whole.
     :raises AssertionError: when an entry does not begin where it should.
     """
     entries, terms = [], {}
-    for path in sorted(folder.glob("0*")):
+    paths = sorted(folder.glob("0*"))
+    # Retention may remove earlier files at any time.
+    later = bisect_right(paths, begin, key=lambda path: int(path.name))
+    for path in paths[max(0, later - 1) :]:
         data, first = path.read_bytes(), int(path.name)
         at = 0
         while first + at < end and data[at : at + 4] != ENTRY_FILLER:
@@ -238,13 +256,13 @@ def read_ledger(folder: Path, end: int) -> Ledger:
             assert position == first + at, f"an entry of {path} at {at} tells {position}"
             record = decode_record(data, at + ENTRY_HEAD_SIZE)
             name = body_id(record.body)
-            if name:
+            if name and position >= begin:
                 terms[record.physical_offset] = term
                 entries.append(Entry(record.physical_offset, queue_name(
                     record.topic, record.queue_id), record.queue_offset, name,
                     record.store_timestamp))
             at += size
-    return Ledger(FinalLog(entries), terms)
+    return Ledger(FinalLog(entries, begin), terms)
 
 
 def silences(history: History, begin: float, end: float) -> list[float]:
@@ -255,10 +273,13 @@ def silences(history: History, begin: float, end: float) -> list[float]:
                   reverse=True)
 
 
-def judge(history: History, unnumbered: Collection[str] = ()) -> list[str]:
+def judge(
+    history: History, unnumbered: Collection[str] = (), begins: Mapping[str, int] | None = None
+) -> list[str]:
     """Return the faults of a history, a text each; empty if it has none.
 
     :param unnumbered: the queues whose offsets are not 0, 1, 2... for a reason that is known.
+    :param begins: the first offsets of the queues that do not begin at 0.
     """
     faults = [f"{anomaly.rule}: {anomaly.text}" for anomaly in check_history(history)]
     for node, log in history.logs.items():
@@ -266,8 +287,10 @@ def judge(history: History, unnumbered: Collection[str] = ()) -> list[str]:
         for entry in log.entries:
             offsets.setdefault(entry.queue, []).append(entry.offset)
         for queue, given in offsets.items():
-            if queue not in unnumbered and given != list(range(len(given))):
-                faults.append(f"the offsets of {queue} in the log of {node} are not 0, 1, 2...")
+            first = (begins or {}).get(queue, 0)
+            if queue not in unnumbered and given != list(range(first, first + len(given))):
+                faults.append(f"the offsets of {queue} in the log of {node} are not {first}, "
+                              f"{first + 1}, {first + 2}...")
     if not any(send.outcome is Outcome.OK for send in history.sends):
         faults.append("no message was acknowledged")
     return faults
@@ -289,11 +312,13 @@ class LoadedGroup:
     :param group: it is started here.
     :param writers: their number; each has up to 16 requests in flight.
     :param rate: the messages in a second of all writers.
+    :param read_seconds: how often the readers ask for news.
     """
 
     def __init__(
         self, group: ProcessGroup, *, writers: int = 4, rate: float = 400, body_max: int = 4096,
         topics: Sequence[str] = (TOPIC,), properties: dict[str, str] | None = None,
+        read_seconds: float = 0.1,
     ) -> None:
         self.group = group
         self.history = History()
@@ -305,7 +330,7 @@ class LoadedGroup:
         #: The terms of the entries in the final logs, by place.
         self.terms: dict[int, int] = {}
         self.readers = [Reader(member, address, lambda member=member: group.lives[member],
-                               self.history, topics)
+                               self.history, topics, read_seconds)
                         for member, address in zip(group.ids, group.addresses(), strict=True)]
 
     def __enter__(self) -> Self:
@@ -335,8 +360,12 @@ class LoadedGroup:
     def held(self) -> Iterator[None]:
         """Send nothing in this block, which begins when all members have everything."""
         for writer in self.writers:
+            writer.resting.clear()
             writer.held.set()
         try:
+            wait_until("the writers have the answers of their last messages", lambda: all(
+                writer.resting.is_set() or writer.failure for writer in self.writers),
+                PATIENCE_SECONDS)
             self.group.wait_until_equal()
             yield
         finally:
@@ -368,6 +397,10 @@ class LoadedGroup:
             ledger = read_ledger(self.group.members[member].log_folder, end)
             self.history.logs = {**self.history.logs, member: ledger.log}
             self.terms = ledger.terms
+        return self.client_faults()
+
+    def client_faults(self) -> list[str]:
+        """Return the faults of writers and readers."""
         faults = [f"{thread.name} failed: {thread.failure}"
                   for thread in (*self.writers, *self.readers) if thread.failure]
         return faults + [

@@ -2,6 +2,8 @@
 
     python -m tests.long.dledger_kills [PART]... [--rounds 20] [--seconds 20] [--ours n0,n1,n2]
         [--version 5.5.0] [--count 10000] [--program twistmq]
+    python -m tests.long.dledger_kills soak --hours 24 --ours n1,n2 [--minutes 10] [--rate 10]
+        [--pause 120,300]
 
 Four writers with up to 16 sends in flight each, and a reader at each broker, work all the time.
 
@@ -15,15 +17,20 @@ Four writers with up to 16 sends in flight each, and a reader at each broker, wo
                 are killed until all have led, and then DLedger's own tool transfers the lead to
                 each of them. After each turn the data files of all members are compared, up to the
                 lowest end that one of them shows
+    soak        for --hours, a member at random is killed every 2 to 5 min (--pause), among --rate
+                messages a second. Every --minutes their history is judged, and their files expire.
+                The memory, descriptors and files of our brokers are printed, and may grow only
+                within the bounds that tests/long/dledger_soak.py names
 
 A killed broker is started again over its store. Each part has a new group; brokers that are not in
-``--ours`` are Apache's, of --version. In the end the logs of the three must be equal within 30 s,
+``--ours`` are Apache's, of --version; those of 5.3.3 are stopped by SIGTERM in place of a kill,
+which would cost them entries of queues. In the end the logs of the three must be equal within 30 s,
 and the check of histories (tests/history/check.py) compares them with all sends and reads: nothing
 that was acknowledged or shown may be lost, no offset may be given twice, and a message may be
 stored as often as it was sent. With Apache's brokers in the group, the lead is given to a member at
 random before a leader is killed, because ours notice the death of a leader first; and
 tests/long/dledger_mixed.py says what is a fault of ours, and what is only counted. Without a part,
-all of them run. Ends with status 1 when there is a fault.
+all of them run but ``soak``. Ends with status 1 when there is a fault.
 """
 
 from __future__ import annotations
@@ -54,6 +61,7 @@ from tests.long.dledger_group import (
 )
 from tests.long.dledger_load import TOPIC, Writer, now_ms, send_oneway
 from tests.long.dledger_mixed import finish_mixed
+from tests.long.dledger_soak import COMMON, run_soak
 from twistmq.broker.testing import RawClient
 from twistmq.protocol.errors import BrokerError
 
@@ -61,6 +69,8 @@ __all__ = ["PARTS", "Tally", "main"]
 
 #: A death of the leader is noticed at once, as with ``twistmq up --group``.
 _SETTINGS: Final = {"dledger.quick_failover": "true"}
+#: The versions of Apache's brokers that lose entries of their queues in most kills.
+_FORGETFUL_VERSIONS: Final = frozenset({"5.3.3"})
 #: The messages without an answer in a round of ``unwaited``.
 _ONEWAY_COUNT: Final = 1000
 #: How long after the last message the logs may differ, s.
@@ -70,6 +80,8 @@ _TURN_RATE: Final = 1000
 #: The part in which each member leads in turn, and how many kills it may take until all have led.
 TURNS: Final = "turns"
 _TURN_KILLS_MAX: Final = 20
+#: The part that runs for hours.
+SOAK: Final = "soak"
 #: How long the messages of a turn may take, s.
 _TURN_SECONDS: Final = 300.0
 #: How long a client that is patient waits for the answer of a broker that was stopped, s.
@@ -301,21 +313,34 @@ def run_turns(group: ProcessGroup, count: int) -> int:
 def main() -> int:
     """The command line."""
     parser = make_parser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, TURNS, []])
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=[*PARTS, TURNS, SOAK, []])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--count", type=int, default=10_000, help="messages of a turn (10,000)")
     parser.add_argument("--seconds", type=float, default=20, help="of a stop (20)")
     parser.add_argument("--ours", default=",".join(IDS), help="the brokers that are ours (all)")
     parser.add_argument("--version", default="5.5.0", help="of Apache's brokers (5.5.0)")
+    parser.add_argument("--hours", type=float, default=24, help="of soak (24)")
+    parser.add_argument("--minutes", type=float, default=10, help="of a period of soak (10)")
+    parser.add_argument("--rate", type=float, default=10, help="messages a second of soak (10)")
+    parser.add_argument("--pause", default="120,300", metavar="LEAST,MOST",
+                        help="seconds between two kills of soak (120,300)")
     args = parser.parse_args()
     status = 0
     for name in args.parts or [*PARTS, TURNS]:
         with run_folder(args.keep, name) as folder:
             # Without the quick fail-over, Apache's members stand as early as ours.
-            group = ProcessGroup(folder, args.program, {} if name == TURNS else _SETTINGS,
-                                 version=args.version, ours=args.ours.split(","))
-            status |= (run_turns(group, args.count) if name == TURNS
-                       else run_part(name, group, args.rounds, args.seconds, args.seed))
+            group = ProcessGroup(
+                folder, args.program, {} if name == TURNS else _SETTINGS, version=args.version,
+                ours=args.ours.split(","), common=COMMON if name == SOAK else None,
+                kills_apaches=args.version not in _FORGETFUL_VERSIONS)
+            if name == TURNS:
+                status |= run_turns(group, args.count)
+            elif name == SOAK:
+                least, most = map(float, args.pause.split(","))
+                status |= run_soak(group, args.hours, args.minutes, args.rate, args.seed,
+                                   (least, most))
+            else:
+                status |= run_part(name, group, args.rounds, args.seconds, args.seed)
     return status
 
 

@@ -1,7 +1,7 @@
 """Disturb the connections between the brokers of a group under load.
 
     python -m tests.long.dledger_links [PART]... [--seconds 60] [--links n0-n1,...]
-        [--program twistmq]
+        [--version 5.5.0] [--program twistmq]
 
 The brokers reach each other through relays (dledger_relay.py). The groups have three members:
 
@@ -11,10 +11,11 @@ The brokers reach each other through relays (dledger_relay.py). The groups have 
     weather     for 120 s, or twice --seconds, a tenth of all frames is lost, a twentieth arrives
                 twice, and each takes 20 to 80 ms, so that they overtake each other: there must be
                 an acknowledgement in each 10 s
-    deposed     a leader of ours is cut off among two brokers of Apache's 5.5.0, takes messages on
-                which nobody agrees, is killed, starts while it is still cut off, and comes back:
-                its queues must be those of the log, and so must the messages that it shows as the
-                leader. The same with a leader of Apache's, whose queues are only printed
+    deposed     a leader of ours is cut off among two brokers of Apache's, of --version, takes
+                messages on which nobody agrees, is killed, starts while it is still cut off, and
+                comes back: its queues must be those of the log, and so must the messages that it
+                shows as the leader. The same with a leader of Apache's, whose queues are only
+                printed
 
 and these five members, for --seconds each; every 10 s other connections are cut at random:
 
@@ -95,9 +96,9 @@ class RelayedGroup(ProcessGroup):
 
     def __init__(
         self, folder: Path, program: Sequence[str], seed: int, *, ids: Sequence[str] = IDS,
-        ours: Collection[str] | None = None,
+        ours: Collection[str] | None = None, version: str = "5.5.0",
     ) -> None:
-        super().__init__(folder, program, {}, ids=ids, ours=ours)
+        super().__init__(folder, program, {}, ids=ids, ours=ours, version=version)
         self.relays = Relays(self.ports, seed)
 
     def __enter__(self) -> RelayedGroup:
@@ -342,19 +343,19 @@ def _is_served(address: str) -> bool:
     return True
 
 
-def run_both_deposed(folder: Path, program: Sequence[str], seed: int) -> int:
+def run_both_deposed(folder: Path, program: Sequence[str], seed: int, version: str) -> int:
     """Depose a leader of ours, and one of Apache's; :returns: the exit status."""
     ours = "n2"
     results = {}
     for victim in (ours, "n0"):
-        group = RelayedGroup(folder / victim, program, seed, ours={ours})
+        group = RelayedGroup(folder / victim, program, seed, ours={ours}, version=version)
         results[victim] = run_deposed(group, victim)
     for fault in results["n0"]:
         print(f"  Apache's: {fault}")
     return report(
         "deposed", f"a leader with {_LOST_COUNT} messages that nobody else had was killed and came "
         f"back among J+J+O: {len(results[ours])} faults of ours, {len(results['n0'])} of Apache's "
-        "5.5.0", results[ours])
+        f"{version}", results[ours])
 
 
 def main() -> int:
@@ -366,13 +367,14 @@ def main() -> int:
     every = [(source, target) for source in IDS for target in IDS if source != target]
     parser.add_argument("--links", default=",".join(map("-".join, every)),
                         help="the directions that are cut (all)")
+    parser.add_argument("--version", default="5.5.0", help="of Apache's brokers (5.5.0)")
     args = parser.parse_args()
     links = [tuple(text.split("-")) for text in args.links.split(",")]
     status = 0
     for name in args.parts or PARTS:
         with run_folder(args.keep, name) as folder:
             if name == "deposed":
-                status |= run_both_deposed(folder, args.program, args.seed)
+                status |= run_both_deposed(folder, args.program, args.seed, args.version)
                 continue
             group = RelayedGroup(folder, args.program, args.seed,
                                  ids=FIVE if name in LAYOUTS else IDS)

@@ -38,7 +38,7 @@ _ANSWER_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.05
 #: How long a broker may take until it accepts messages, s.
 _SENT_SECONDS: Final = 90.0
-#: How often a reader asks for news, s.
+#: How often a reader asks for news by default, s.
 _READ_SECONDS: Final = 0.1
 #: The answers of a broker that appended nothing.
 _REFUSALS: Final = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
@@ -115,6 +115,8 @@ class Writer(threading.Thread):
         self.failure = ""
         #: While it is set, no burst begins.
         self.held = threading.Event()
+        #: Set by the writer while it is held, when its last burst has its answers.
+        self.resting = threading.Event()
         self._addresses, self._history, self._topics = addresses, history, topics
         self._seconds_each = 1 / rate
         self._body_max, self._properties = body_max, properties
@@ -153,7 +155,8 @@ class Writer(threading.Thread):
 
     def _wait_while_held(self) -> None:
         while self.held.is_set() and not self._over.wait(_PAUSE_SECONDS):
-            pass
+            self.resting.set()
+        self.resting.clear()
 
     def send_burst(self, client: RawClient, node: str) -> bool:
         """Send a window of messages; :returns: whether the broker takes messages."""
@@ -278,11 +281,12 @@ class Reader(threading.Thread):
 
     :param node: its name in the history.
     :param life: returns how often the broker was started.
+    :param seconds: how often it asks for news.
     """
 
     def __init__(
         self, node: str, address: Address, life: Callable[[], int], history: History,
-        topics: Sequence[str] = (TOPIC,),
+        topics: Sequence[str] = (TOPIC,), seconds: float = _READ_SECONDS,
     ) -> None:
         super().__init__(name=f"reader of {node}", daemon=True)
         self.failure = ""
@@ -291,7 +295,14 @@ class Reader(threading.Thread):
         self.damaged = 0
         self._address, self._life, self._history = address, life, history
         self._next = {(topic, queue_id): 0 for topic in topics for queue_id in range(QUEUES)}
+        #: When it last asked for more of each queue and there was nothing.
+        self._ended_ms = dict.fromkeys(self._next, 0.0)
+        self._seconds = seconds
         self._over = threading.Event()
+
+    def has_all_since(self, moment: float) -> bool:
+        """Return whether it has come to the end of each queue after a moment, ms."""
+        return min(self._ended_ms.values()) > moment
 
     def end(self) -> None:
         """Stop reading."""
@@ -300,7 +311,7 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._over.wait(_READ_SECONDS):
+            while not self._over.wait(self._seconds):
                 try:
                     with RawClient(self._address(), _ANSWER_SECONDS, connect_timeout_s=1) as client:
                         self._follow(client, self._life())
@@ -311,7 +322,7 @@ class Reader(threading.Thread):
             self.failure = repr(error)
 
     def _follow(self, client: RawClient, life: int) -> None:
-        while not self._over.wait(_READ_SECONDS):
+        while not self._over.wait(self._seconds):
             for topic, queue_id in self._next:
                 self._read(client, topic, queue_id, life)
 
@@ -334,6 +345,8 @@ class Reader(threading.Thread):
             header.min_offset, header.max_offset, leads=False, life=life))
         if found:
             self._next[topic, queue_id] = found[-1].queue_offset + 1
-        elif reply.code != ResponseCode.PULL_NOT_FOUND:
+        elif reply.code == ResponseCode.PULL_NOT_FOUND:
+            self._ended_ms[topic, queue_id] = begin
+        else:
             # A leader of Apache's may leave offsets out, and the broker says where to go on.
             self._next[topic, queue_id] = max(start, header.next_begin_offset)

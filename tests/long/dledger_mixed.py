@@ -27,12 +27,14 @@ from tests.interop.ledger_group import ApacheMember
 from tests.long.dledger_group import LoadedGroup, ProcessGroup, judge
 from twistmq.broker.store.consume_queue import ENTRY, FILLER_SIZE
 
-__all__ = ["Offset", "apache_log", "expected_queues", "finish_mixed", "judge_mixed", "leads",
-           "log_notes", "queue_faults", "read_queues", "wrong_offsets"]
+__all__ = ["Offset", "Places", "apache_log", "end_and_compare", "expected_queues", "finish_mixed",
+           "judge_mixed", "leads", "log_notes", "queue_faults", "read_queues", "wrong_offsets"]
 
 #: The places of the messages of each queue, by offset; None where an offset was left out.
 Places = dict[str, list[int | None]]
 
+#: The place of an offset whose file was removed.
+REMOVED: Final = -1
 #: What Apache's broker warns of when its queues do not fit its log.
 _WARNINGS: Final = re.compile(
     r"(?:maybe try to build consume queue repeatedly|build\s+consume queue repeatedly|"
@@ -54,9 +56,12 @@ class Offset(NamedTuple):
     place: int
 
 
-def expected_queues(entries: Iterable[Entry]) -> Places:
-    """Return the queues of a broker of ours with these messages in its log, in log order."""
-    queues: Places = {}
+def expected_queues(entries: Iterable[Entry], queues: Places | None = None) -> Places:
+    """Return the queues of a broker of ours with these messages in its log, in log order.
+
+    :param queues: those of the log before; they are continued.
+    """
+    queues = {} if queues is None else queues
     for entry in entries:
         places = queues.setdefault(entry.queue, [])
         if entry.offset == 0:
@@ -68,9 +73,14 @@ def expected_queues(entries: Iterable[Entry]) -> Places:
     return queues
 
 
-def wrong_offsets(entries: Iterable[Entry]) -> list[Offset]:
-    """Return the offsets that were left out or given twice, in log order."""
-    due: Counter[str] = Counter()
+def wrong_offsets(
+    entries: Iterable[Entry], begins: Mapping[str, int] | None = None
+) -> list[Offset]:
+    """Return the offsets that were left out or given twice, in log order.
+
+    :param begins: the first offsets of the queues that do not begin at 0.
+    """
+    due: Counter[str] = Counter(begins)
     wrong = []
     for entry in entries:
         if entry.offset != due[entry.queue]:
@@ -80,11 +90,15 @@ def wrong_offsets(entries: Iterable[Entry]) -> list[Offset]:
 
 
 def read_queues(store: Path, topic: str) -> Places:
-    """Read the queues of a topic in the files of a store, ours or Apache's, which is closed."""
+    """Read the queues of a topic in the files of a store, ours or Apache's, which is closed.
+
+    The offsets whose files retention has removed have the place ``REMOVED``.
+    """
     queues: Places = {}
     for folder in sorted((store / "consumequeue" / topic).glob("[0-9]*")):
         places = queues.setdefault(f"{topic}-{folder.name}", [])
         for path in sorted(folder.glob("0*")):
+            places += [REMOVED] * (int(path.name) // ENTRY.size - len(places))
             data = path.read_bytes()
             for place, size, _ in ENTRY.iter_unpack(data[: len(data) // ENTRY.size * ENTRY.size]):
                 if not size:
@@ -99,7 +113,7 @@ def queue_faults(member: str, queues: Places, expected: Places) -> list[str]:
     for queue in sorted({*queues, *expected}):
         have, due = queues.get(queue, []), expected.get(queue, [])
         wrong = [offset for offset, place in enumerate(have)
-                 if offset >= len(due) or place != due[offset]]
+                 if offset >= len(due) or place not in (due[offset], REMOVED)]
         if wrong:
             faults.append(f"{queue} of {member} has {len(wrong)} entries of other messages, the "
                           f"first one at offset {wrong[0]}")
@@ -122,18 +136,20 @@ def leads(history: History, terms: Mapping[int, int]) -> dict[int, set[str]]:
 
 def judge_mixed(
     history: History, terms: Mapping[int, int], apaches: Mapping[str, str],
+    begins: Mapping[str, int] | None = None,
 ) -> tuple[list[str], list[str]]:
     """Judge a history by what ours must keep.
 
     :param terms: of the entries, by place.
     :param apaches: the addresses of Apache's brokers, by member.
+    :param begins: the first offsets of the queues that do not begin at 0.
     :returns: the faults, and notes about what Apache's brokers did.
     """
     entries = next(iter(history.logs.values()), FinalLog(())).entries
     by_term = leads(history, terms)
     faults = [f"{sorted(brokers)} have led in the term {term}"
               for term, brokers in by_term.items() if len(brokers) > 1]
-    wrong = wrong_offsets(entries)
+    wrong = wrong_offsets(entries, begins)
     theirs = set(apaches.values())
     for offset in wrong:
         if not by_term.get(terms[offset.place], set()) & theirs:
@@ -141,7 +157,7 @@ def judge_mixed(
     unnumbered = {offset.queue for offset in wrong}
     shown = [read for read in history.reads if read.node not in apaches]
     numbered = [read for read in shown if read.queue not in unnumbered]
-    faults += judge(_without_offsets(history, unnumbered, numbered), unnumbered)
+    faults += judge(_without_offsets(history, unnumbered, numbered), unnumbered, begins)
     faults += _shown_faults(shown, entries, unnumbered)
     notes = []
     if wrong:
@@ -209,18 +225,27 @@ def finish_mixed(loaded: LoadedGroup, topics: Iterable[str]) -> tuple[list[str],
     notes += [f"Apache's: {reader.node} answered {reader.damaged} pulls with damaged records"
               for reader in loaded.readers if reader.damaged and reader.node in apaches]
     expected = expected_queues(loaded.history.logs[group.ids[0]].entries)
+    differences, more = end_and_compare(group, topics, expected)
+    return faults + differences + found, notes + more
+
+
+def end_and_compare(
+    group: ProcessGroup, topics: Iterable[str], expected: Places
+) -> tuple[list[str], list[str]]:
+    """End the brokers, and compare their queues; :returns: the faults, and the notes."""
+    faults, notes = [], []
     for member in group.ids:
         group.end(member)
         queues: Places = {}
         for topic in topics:
             queues |= read_queues(group.store_folder(member), topic)
         differences = queue_faults(member, queues, expected)
-        if member in apaches:
+        if member in group.apaches:
             notes += [f"Apache's: {text}" for text in differences]
             notes += log_notes(member, apache_log(group, member))
         else:
             faults += differences
-    return faults + found, notes
+    return faults, notes
 
 
 def apache_log(group: ProcessGroup, member: str) -> str:
