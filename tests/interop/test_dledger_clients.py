@@ -18,6 +18,8 @@ from tests.interop.ledger_group import IDS, LedgerGroup, LedgerMember
 from tests.interop.servers import wait_until
 from tests.interop.test_pair_consumers import GO, JAVA, MEMBERS, QUEUES, Members
 from twistmq.broker.testing import RawClient
+from twistmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import BrokerError
 
 #: Messages of each topic before the leader is killed, and after it.
@@ -98,6 +100,15 @@ class ClientTests(JavaTestCase):
             lacks = sorted(bodies - members.bodies(topic).keys())
             raise AssertionError(f"{error}; it lacks {len(lacks)}: {lacks[:20]}") from None
 
+    def are_copied(self) -> bool:
+        """Return whether all members have the same consumer offsets."""
+        tables = []
+        for member in self.group.members.values():
+            with RawClient(member.address, 10) as client:
+                tables.append(ConsumerOffsetSerializeWrapper.decode_reply(client.request(
+                    RequestCode.GET_ALL_CONSUMER_OFFSET).body).offset_table)
+        return tables[1:] == tables[:-1]
+
     def test_java_and_go_go_on_when_the_leader_is_killed(self) -> None:
         """Each acknowledged message is consumed by the group of each client."""
         if go_missing():
@@ -121,6 +132,8 @@ class ClientTests(JavaTestCase):
             state = self.folder / f"state-{version}"
             self.assertRegex(clients.java_round(version, "phase1", namesrv, state),
                              r"ok \d{3,} checks")
+            # What was committed in the last seconds before a kill may be lost.
+            wait_until("the followers have the offsets of the leader", self.are_copied, 60)
             leader = group.wait_for_leader()
             group.end(leader, signal.SIGKILL)
             group.wait_for_leader()
