@@ -26,6 +26,7 @@ from twistmq.plugins.dledger.commit_stage import CommitStage
 from twistmq.plugins.dledger.disk_watch import LOOK_MS, DiskWatch
 from twistmq.plugins.dledger.families import families
 from twistmq.plugins.dledger.leader_address import LeaderAddress
+from twistmq.plugins.dledger.leader_settings import LeaderSettings
 from twistmq.plugins.dledger.ledger_log import LedgerLog
 from twistmq.plugins.dledger.ledger_storage import LedgerStorage
 from twistmq.plugins.dledger.links import GroupLinks
@@ -97,6 +98,7 @@ class GroupBroker:
         identity.set_role("SLAVE", settings.broker_id)
         identity.registers = False
         self.leader_address = LeaderAddress(broker)
+        self._leader_settings = LeaderSettings(broker, self.leader_address, self._lead)
         self._commits = Commits(broker, self.leader_address)
         self.tables = TableCopies(broker, lambda: self.leader_address.source, self._commits)
         self.stage = CommitStage(broker, self._is_appendable, self._appended)
@@ -163,6 +165,10 @@ class GroupBroker:
         if self.node is not None:
             self.node.pass_event(StorageFailed(reason))
 
+    def _lead(self) -> tuple[int, str]:
+        """Return the current term and the id of its leader, which may be empty."""
+        return (0, "") if self.roles is None else (self.roles.term, self.roles.leader)
+
     def _watch_disk(self, now_ms: int) -> None:
         if self._disk_watch is not None:
             self._disk_watch.look(now_ms)
@@ -211,6 +217,8 @@ class GroupBroker:
                          _EXPIRE_PERIOD_MS, self.stage.expire),
             PeriodicTask("look for the leader of the group", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
                          self.leader_address.ask_due),
+            PeriodicTask("compare settings with the leader's", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
+                         self._leader_settings.compare_due),
             PeriodicTask("copy the leader's tables", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
                          self.tables.copy_due)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from twisted.internet.defer import ensureDeferred
 from twisted.logger import capturedLogs, formatEvent
@@ -16,6 +18,8 @@ from twistmq.broker.testing.raw_client import pull_header, records_of
 from twistmq.plugins.dledger.settings import GroupSettings
 from twistmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
+from twistmq.protocol.command import RemotingCommand
+from twistmq.protocol.errors import RemotingError
 from twistmq.protocol.headers.offset import UpdateConsumerOffsetRequestHeader
 from twistmq.protocol.headers.pull import PullMessageResponseHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
@@ -253,6 +257,83 @@ class FollowerReadTests(GroupCase):
 
 class FileSizeTests(GroupCase):
     """A member with another mappedFileSizeCommitLog."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: The brokers that were asked for their settings.
+        self.asked: list[str] = []
+        #: How many of these requests get no answer, and the code of the others; 0 is the broker's.
+        self.silent, self.code = 0, 0
+
+    def start_another(self, size: str) -> list[str]:
+        """Start a follower with an empty disk; :returns: the lines of 5 s about its setting."""
+        other = self.followers[0]
+        self.group.kill(other.name)
+        other.disk = MemoryDisk()
+        other.start({"mappedFileSizeCommitLog": size})
+        ask = self.group.ask_server
+
+        async def ask_server(address: str, code: int, *rest: Any, **more: Any) -> RemotingCommand:
+            if code != RequestCode.GET_BROKER_CONFIG:
+                return await ask(address, code, *rest, **more)
+            self.asked.append(address)
+            if len(self.asked) <= self.silent:
+                raise RemotingError("no answer")
+            return (RemotingCommand(self.code, 1) if self.code
+                    else await ask(address, code, *rest, **more))
+
+        self.box(other).host.ask_server = ask_server  # type: ignore[method-assign]
+        with capturedLogs() as events:
+            self.group.run(5)
+        return [text for event in events
+                if "mappedFileSizeCommitLog" in (text := str(formatEvent(event)))]
+
+    def test_the_value_of_the_leader_is_compared(self) -> None:
+        """One line names both values and the leader, before an entry that does not fit."""
+        [line] = self.start_another("131072")
+        address = self.leader.kernel.broker_address
+        self.assertTrue(line.startswith(
+            f"mappedFileSizeCommitLog is 131072 here and 65536 at the leader {self.leader.name}, "
+            f"{address}: "), line)
+        self.assertEqual(self.asked, [address])
+
+    def test_each_leader_is_asked_once(self) -> None:
+        """The next one is asked as well."""
+        self.assertEqual(self.start_another("65536"), [])
+        old, new = self.leader, self.followers[1]
+        self.assertEqual(self.asked, [old.kernel.broker_address])
+        old.broker.node.transfer_lead(new.name)
+        self.group.until(lambda: not new.kernel.is_slave, "no transfer")
+        self.group.run(5)
+        self.assertEqual(self.asked[1:], [new.kernel.broker_address])
+
+    def test_a_leader_without_an_answer_is_asked_again(self) -> None:
+        """This is not logged."""
+        self.silent = 2
+        self.assertEqual(len(self.start_another("131072")), 1)
+        self.assertEqual(len(self.asked), 3)
+
+    def test_a_leader_that_refuses_is_not_asked_again(self) -> None:
+        """Access control may forbid the request, and this is not logged either."""
+        self.code = ResponseCode.NO_PERMISSION
+        self.assertEqual(self.start_another("131072"), [])
+        self.assertEqual(len(self.asked), 1)
+
+    def test_another_broker_is_not_taken_for_the_leader(self) -> None:
+        """Name servers may report the previous leader for a while."""
+        previous = self.followers[1]
+        self.patch(self.group, "find_members", self.named(previous))
+        self.assertEqual(self.start_another("131072"), [])
+        self.assertEqual(set(self.asked), {previous.kernel.broker_address})
+        self.assertGreater(len(self.asked), 2)
+
+    @staticmethod
+    def named(machine: Machine) -> Callable[[str], Awaitable[dict[int, str]]]:
+        """Return name servers that report a broker as the master."""
+        async def find_members(broker_name: str) -> dict[int, str]:
+            return {0: machine.kernel.broker_address}
+
+        return find_members
 
     def test_one_line_names_the_setting(self) -> None:
         """It comes with the first entry for which the sizes matter, and the group goes on."""
