@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Collection
 
 from tests.interop.clients import JavaTestCase
 from tests.interop.java_process import JavaProcess
-from tests.interop.ledger_group import IDS, LedgerGroup
-from tests.interop.replicas import bodies
+from tests.interop.ledger_group import IDS, LedgerGroup, OurMember
+from tests.interop.replicas import FILE_SIZE, bodies
+from tests.interop.servers import wait_until
 from twistmq.broker.testing import RawClient
 
 TOPIC = "Mixed"
@@ -25,8 +28,13 @@ class MixedGroupTests(JavaTestCase):
 
     version = "5.5.0"
 
-    def lead_in_turn(self, version: str, ours: Collection[str]) -> None:
-        """Kill a leader of each kind while the client sends."""
+    def lead_in_turn(
+        self, version: str, ours: Collection[str], how: signal.Signals = signal.SIGKILL
+    ) -> None:
+        """End a leader of each kind while the client sends.
+
+        :param how: ends it.
+        """
         with LedgerGroup(self.folder, version, ours) as group:
             group.start()
             group.wait_for_leader()
@@ -41,7 +49,7 @@ class MixedGroupTests(JavaTestCase):
             for leader in (first_apache, first_ours):
                 group.give_lead(leader)
                 send_more()
-                group.kill(leader)
+                group.end(leader, how)
                 send_more()
                 group.start(leader)
                 group.wait_for_leader()
@@ -73,6 +81,26 @@ class MixedGroupTests(JavaTestCase):
                         offset = message.queue_offset + 1
         self.assertEqual({place: stored.get(place) for place in acknowledged}, acknowledged)
 
+    def long_another_file_size_than_the_leader_of_5_5_0(self) -> None:
+        """Ours names the setting in one line, without a message, and so does no other member."""
+        with LedgerGroup(self.folder, "5.5.0", {"n1", "n2"}) as group:
+            ours = group.members["n2"]
+            assert isinstance(ours, OurMember)
+            ours.settings["mappedFileSizeCommitLog"] = str(2 * FILE_SIZE)
+            group.start()
+            group.give_lead("n0")
+            begin = time.monotonic()
+            text = (f"mappedFileSizeCommitLog is {2 * FILE_SIZE} here and {FILE_SIZE} at the "
+                    "leader n0")
+            wait_until("the setting is named", lambda: text in ours.log(), 60)
+            print(f"{self.id()}: after {time.monotonic() - begin:.1f} s")
+            group.give_lead("n1")
+            group.give_lead("n0")
+            wait_until("the next lead is compared", lambda: ours.log().count(text) == 2, 60)
+            other = group.members["n1"]
+            assert isinstance(other, OurMember)
+            self.assertNotIn("at the leader", other.log())
+
     def test_ours_among_two_of_5_5_0(self) -> None:
         """Two of Apache's brokers are a majority without ours."""
         self.lead_in_turn("5.5.0", {"n2"})
@@ -88,3 +116,11 @@ class MixedGroupTests(JavaTestCase):
     def long_one_of_4_9_4_among_two_of_ours(self) -> None:
         """The version of dledger is 0.2.6."""
         self.lead_in_turn("4.9.4", {"n1", "n2"})
+
+    def long_ours_among_two_of_5_3_3(self) -> None:
+        """Leaders are stopped: brokers of this version lose entries of queues in a kill."""
+        self.lead_in_turn("5.3.3", {"n2"}, signal.SIGTERM)
+
+    def long_one_of_5_3_3_among_two_of_ours(self) -> None:
+        """The same with a majority of ours."""
+        self.lead_in_turn("5.3.3", {"n1", "n2"}, signal.SIGTERM)
