@@ -165,3 +165,7 @@ class FollowerTests(JavaTestCase):
     def test_members_of_4_9_4_push_single_entries(self) -> None:
         """The version of dledger is 0.2.6."""
         self.follow("4.9.4", batches=False)
+
+    def long_members_of_5_3_3_push_batches(self) -> None:
+        """The version of dledger is 0.3.1.2."""
+        self.follow("5.3.3", batches=True)
