@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from unittest.mock import Mock, patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.bench.acceptances import Acceptance, first_kept
 from tests.history.records import Entry, FinalLog, History, Outcome, Read, Send
 from tests.interop.ports import free_port
 from tests.interop.servers import wait_until
@@ -73,6 +75,7 @@ from tests.long.dledger_strangers import (
 )
 from tests.long.dledger_turns import phase_faults, read_turns
 from tests.long.dledger_upgrade import election_faults, lost_entries, unnamed_queues
+from tests.long.reactor_turns import TurnLooks
 from tests.long.shifted_clock import ShiftedClock
 from tests.raft.simulation.planted import PLANTED, planted
 from twistmq.broker.store.consume_queue import ENTRY, FILLER
@@ -634,12 +637,37 @@ class OtherTests(SynchronousTestCase):
 
     def test_a_turn_counts_by_its_work(self) -> None:
         """A turn that was long because its thread had no core is not a fault."""
-        turns = read_turns("9.000 50.0 40.0 0 0 0.0\n10.000 12.0 10.1 0 0 8.5\n"
-                           "11.500 80.0 0.9 0 7 0.0\n", 10)
+        turns = read_turns("9.000 50.0 40.0 0 0 0.0 -\n10.000 12.0 10.1 0 0 8.5 a.b<c.d\n"
+                           "11.500 80.0 0.9 0 7 0.0 -\n", 10)
         self.assertEqual([turn.ended for turn in turns], [10.0, 11.5])
         self.assertEqual(phase_faults("push", "n0", turns), [
             "push: the reactor of n0 worked for 10.1 ms in a turn of 12.0 ms, 8.5 ms of it for "
-            "garbage"])
+            "garbage; it ran a.b<c.d"])
+
+    def test_a_long_turn_tells_what_it_ran(self) -> None:
+        """A signal comes in the turn, and none comes after its end."""
+        self.addCleanup(signal.signal, signal.SIGPROF, signal.getsignal(signal.SIGPROF))
+        looks = TurnLooks(0.002, (signal.ITIMER_PROF, signal.SIGPROF))
+        looks.begin()
+        end = time.monotonic() + 2
+        while not looks.seen and time.monotonic() < end:
+            pass
+        self.assertIn("test_long_dledger.test_a_long_turn_tells_what_it_ran<", looks.end())
+        self.assertEqual(signal.getitimer(signal.ITIMER_PROF)[0], 0)
+        looks.begin()
+        self.assertEqual(looks.end(), "-")
+
+    def test_the_first_send_that_the_group_keeps_counts(self) -> None:
+        """A send that a leader accepts while it is cut off counts only if it is in the log."""
+        def accepted(moment: float, name: str, offset: int) -> Acceptance:
+            return Acceptance(moment, name, f"7F00000100002A9F{offset:016X}", b"body")
+
+        early, first, later = accepted(1, "n0", 255), accepted(6, "n1", 255), accepted(7, "n1", 300)
+        self.assertEqual([each.offset for each in (early, later)], [255, 300])
+        self.assertEqual(first_kept([first, later], lambda each: True), (first, []))
+        self.assertEqual(first_kept([later, first, early], lambda each: each.name == "n1"),
+                         (first, [early]))
+        self.assertEqual(first_kept([early], lambda each: False), (None, [early]))
 
 
 class DiskTests(SynchronousTestCase):

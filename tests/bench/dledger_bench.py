@@ -1,26 +1,32 @@
 #!/usr/bin/env python3
 """A group of three of ours beside groups of three of Apache's (DLedger), in one run.
 
-  dledger_bench.py [sends] [batch] [kills] [idle]        all when none is named
+  dledger_bench.py [sends] [batch] [mixed] [kills] [cuts] [idle]      all when none is named
       [--twistmq .venv/bin/twistmq] [--apache 5.5.0] [--seconds 8] [--rounds 5] [--kills 10]
       [--idle 120] [--keep DIR]
 
 sends   4 x 64 sends in flight to the leader, then one send at a time; Apache's brokers have the
         defaults of their group
 batch   the same 4 x 64 in flight; Apache's brokers have enableBatchPush=true
+mixed   the same 4 x 64 in flight to a leader of Apache's, which has one follower of Apache's and
+        one of ours in the first group, and two of Apache's in the second one; with the defaults
 kills   from the end of the leader's process (kill -9) to the next accepted send, so many times in
         each group; ours once with its defaults and once with dledger.quick_failover=true. The
         dead broker is started again and has the whole log before the next kill
+cuts    from the moment at which the leader no longer reaches the other two brokers, nor they it, to
+        the next accepted send; as many times in each group. Clients reach all three brokers. The
+        brokers reach each other through relays (tests/long/dledger_relay.py) in both groups. After
+        the cut, an accepted send counts only if the log of the whole group has its message
 idle    CPU and memory of a member of a group without producers, over so many seconds; and the same
         of a broker of ours that is not in a group
 
-CPU is counted for all three brokers, and for the leader. In `sends` and `batch` rounds alternate,
-another group first each time, once both are warm for that load (warm_up.py); the table has
-medians. In `kills` one group runs at a time, because what is measured is mostly time that passes
-without work. A send is offered to each living broker every few milliseconds, so this is the time
-of the group; a client adds the time until it knows the new leader. The exit status is 1 when one of
-our brokers refused a request that it should have accepted, or did not come back. Nothing else
-should run on the machine meanwhile.
+CPU is counted for all three brokers, and for the leader. In `sends`, `batch` and `mixed` rounds
+alternate, another group first each time, once both are warm for that load (warm_up.py); the table
+has medians. In `kills` and `cuts` one group runs at a time, because what is measured is mostly time
+that passes without work. A send is offered to each living broker every few milliseconds, so this is
+the time of the group; a client adds the time until it knows the new leader. The exit status is 1
+when a group with a broker of ours refused a request that it should have accepted, lost a message,
+or did not come back. Nothing else should run on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -40,8 +46,12 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import wire_bench
+from acceptances import Acceptance, first_kept
 from bench_servers import PATIENT, Values, anonymous_mb, parser_of, print_ratios
 from ha_bench import COMMON, RUNTIME_INFO, SUCCESS, OurServer, given_load, replies
 from warm_up import ROUND_SECONDS, warm_up
@@ -49,10 +59,14 @@ from warm_up import ROUND_SECONDS, warm_up
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interop"))
 from peer import Peer
 
+from tests.long.dledger_relay import CALM, Relays, Weather
+
 #: The first of the ports; each group takes its own hundred.
 PORT_FIRST = 26_100
 PORTS_OF_GROUP = 100
 TOPIC, QUEUES, MEMBERS = "DLedgerBench", 4, 3
+#: The bytes of a message that is offered.
+BODY_SIZE = 128
 #: How long anything may take that is waited for, seconds.
 PATIENCE = 120.0
 #: Between two offers of a send to a broker that refused the last one, seconds.
@@ -63,8 +77,12 @@ ANSWER_SECONDS = 4.0
 #: kills are spread over it.
 REST_SECONDS = (2.0, 4.0)
 OURS, APACHE = "twistmq", "Apache"
+#: The remoting code of a request for a message by its offset.
+VIEW_MESSAGE = 33
 QUICK = ("dledger.quick_failover=true",)
 BATCH = ("enableBatchPush=true",)
+#: The first member leads.
+FIRST_LEADS = ("preferredLeaderId=n0",)
 
 
 class Member:
@@ -166,43 +184,56 @@ class ApacheMember(Member):
 class Group:
     """A name server and three brokers of one name.
 
-    :param kind: ``OURS`` or ``APACHE``; the name server is of the same kind.
+    :param kind: ``OURS`` or ``APACHE``: the column of its values.
     :param port: the first of its ports; the name server's.
     :param settings: of all three brokers.
+    :param kinds: of the three brokers; all are of the kind of the group by default. The name server
+        is of the kind of the first one.
+    :param has_relays: whether the brokers reach each other through relays.
     """
 
     def __init__(
         self, name: str, kind: str, folder: Path, port: int, arguments: argparse.Namespace,
-        settings: Sequence[str] = (),
+        settings: Sequence[str] = (), kinds: Sequence[str] = (), *, has_relays: bool = False,
     ) -> None:
         self.name, self.kind, self.folder, self.port = name, kind, folder, port
         self._program: str = arguments.twistmq
         self._version: str = arguments.apache
+        self._kinds = kinds or [kind] * MEMBERS
+        #: Whether it counts as a failure that the first broker does not lead.
+        self._is_first_leader = FIRST_LEADS[0] in settings
         self.values: Values = {}
         self.bad = 0
         self._stack = contextlib.ExitStack()
         ports = [port + 10 * number for number in range(1, MEMBERS + 1)]
-        self.peers = ";".join(
-            f"n{number}-127.0.0.1:{each + 2}" for number, each in enumerate(ports))
+        self._peer_ports = {f"n{number}": each + 2 for number, each in enumerate(ports)}
+        self.relays = Relays(self._peer_ports) if has_relays else None
         self.members = [self._member(number, each, settings) for number, each in enumerate(ports)]
+
+    def _peers(self, member: str) -> str:
+        """Return the setting dLegerPeers of a broker."""
+        ports = self.relays.ports_for(member) if self.relays else self._peer_ports
+        return ";".join(f"{each}-127.0.0.1:{port}" for each, port in ports.items())
 
     def _member(self, number: int, port: int, more: Sequence[str]) -> Member:
         settings = {
             "brokerName": "group", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1",
             "listenPort": str(port), "haListenPort": str(port + 1),
             "namesrvAddr": f"127.0.0.1:{self.port}", **PATIENT,
-            "enableDLegerCommitLog": "true", "dLegerGroup": "group", "dLegerPeers": self.peers,
-            "dLegerSelfId": f"n{number}",
+            "enableDLegerCommitLog": "true", "dLegerGroup": "group",
+            "dLegerPeers": self._peers(f"n{number}"), "dLegerSelfId": f"n{number}",
             **dict(pair.split("=", 1) for pair in (*COMMON, *more))}
         folder = self.folder / f"n{number}"
-        if self.kind == OURS:
+        if self._kinds[number] == OURS:
             return OurMember(folder, port, self._program, settings)
         return ApacheMember(folder, port, self._version, settings)
 
     def start(self) -> None:
         """Start all, and wait for a leader that accepts a send."""
         self.folder.mkdir(parents=True)
-        if self.kind == OURS:
+        if self.relays is not None:
+            self._stack.enter_context(self.relays)
+        if self._kinds[0] == OURS:
             server = OurServer(
                 self._program, ("namesrv", f"listenPort={self.port}", "bindAddress=127.0.0.1",
                                 f"kvConfigPath={self.folder}/kv.json"),
@@ -223,10 +254,10 @@ class Group:
         self._stack.close()
 
     def find_leader(self) -> Member:
-        """Wait for the broker that accepts a send."""
+        """Wait for the broker that accepts a send, which is the first one if it should lead."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            for member in self.members:
+            for member in self.members[:1] if self._is_first_leader else self.members:
                 with contextlib.suppress(OSError, SystemExit), Offer(member.port) as offer:
                     if offer.is_accepted():
                         return member
@@ -245,6 +276,21 @@ class Group:
         print(f"{self.name}: the brokers have other logs after {PATIENCE} s: "
               f"{[member.log_end() for member in self.members]}", file=sys.stderr, flush=True)
         return False
+
+    def cut_off(self, member: Member) -> None:
+        """Cut all connections between a broker and the other two, in both directions."""
+        self._set_weather(member, Weather(is_cut=True))
+
+    def join_again(self, member: Member) -> None:
+        """End such a cut."""
+        self._set_weather(member, CALM)
+
+    def _set_weather(self, member: Member, weather: Weather) -> None:
+        assert self.relays is not None
+        name = f"n{self.members.index(member)}"
+        for direction in self.relays.weather:
+            if name in direction:
+                self.relays.weather[direction] = weather
 
     def endpoint(self) -> wire_bench.Endpoint:
         """The leader, with the CPU of all brokers."""
@@ -276,10 +322,37 @@ class Offer:
         :raises OSError: when the broker does not answer.
         :raises SystemExit: when it closes the connection.
         """
+        return bool(self._ask(self._frame())[0]["code"] == SUCCESS)
+
+    def accepted(self, name: str) -> Acceptance | None:
+        """Send one message; :returns: None if the broker did not accept it.
+
+        :param name: of the broker.
+        :raises OSError, SystemExit: as ``is_accepted`` does.
+        """
+        sent = self._frame(binary=False)
+        header, _ = self._ask(sent)
+        if header["code"] != SUCCESS:
+            return None
+        return Acceptance(time.monotonic(), name, header["msgId"], sent[-BODY_SIZE:])
+
+    def view(self, offset: int) -> bytes:
+        """Return the record at an offset of the log; empty if the broker shows none there.
+
+        :raises OSError, SystemExit: as ``is_accepted`` does.
+        """
+        header, record = self._ask(
+            wire_bench.frame(VIEW_MESSAGE, 1, {"offset": str(offset)}, b"", False))
+        return record if header["code"] == SUCCESS else b""
+
+    def _frame(self, *, binary: bool = True) -> bytes:
         self._number += 1
-        self._link.sendall(wire_bench.send_frame(
-            TOPIC, self._number, self._number % QUEUES, 128, True))
-        return bool(next(self._replies)[0]["code"] == SUCCESS)
+        return wire_bench.send_frame(
+            TOPIC, self._number, self._number % QUEUES, BODY_SIZE, binary)
+
+    def _ask(self, sent: bytes) -> tuple[dict[str, Any], bytes]:
+        self._link.sendall(sent)
+        return next(self._replies)
 
 
 @contextlib.contextmanager
@@ -382,6 +455,17 @@ def batch(arguments: argparse.Namespace, folder: Path, port: int) -> list[Group]
     return groups
 
 
+def mixed(arguments: argparse.Namespace, folder: Path, port: int) -> list[Group]:
+    """Sends to a leader of Apache's, in a group with one follower of ours and in one without."""
+    groups = [Group("J+J+O", OURS, folder / "JJO", port, arguments, FIRST_LEADS,
+                    (APACHE, APACHE, OURS)),
+              Group("J+J+J", APACHE, folder / "JJJ", port + PORTS_OF_GROUP, arguments,
+                    FIRST_LEADS)]
+    with with_groups(*groups):
+        send_rounds(groups, "mixed", arguments)
+    return groups
+
+
 def pair_of_groups(
     arguments: argparse.Namespace, folder: Path, port: int, theirs: Sequence[str]
 ) -> list[Group]:
@@ -444,6 +528,76 @@ def offer_until(member: Member, accepted: threading.Event) -> None:
         time.sleep(OFFER_SECONDS)
 
 
+# --- cuts
+
+def cuts(arguments: argparse.Namespace, folder: Path, port: int) -> list[Group]:
+    """Cuts of the leader from the other brokers, in one group after the other."""
+    groups = [Group(kind, kind, folder / kind, port + number * PORTS_OF_GROUP, arguments,
+                    has_relays=True) for number, kind in enumerate((OURS, APACHE))]
+    for group in groups:
+        with with_groups(group):
+            took = [cut_once(group) for _ in range(arguments.kills)]
+        add_figures(group, "cut", took)
+    return groups
+
+
+def cut_once(group: Group) -> float:
+    """Cut the leader off; :returns: the time until a send is accepted that the group keeps, s."""
+    leader = group.find_leader()
+    time.sleep(random.uniform(*REST_SECONDS))
+    accepted: list[Acceptance] = []
+    over = threading.Event()
+    threads = [threading.Thread(target=collect_until, args=(
+        member, f"n{number}", accepted, over, member is not leader), daemon=True)
+        for number, member in enumerate(group.members)]
+    begin = time.monotonic()
+    group.cut_off(leader)
+    for thread in threads:
+        thread.start()
+    if not over.wait(PATIENCE):
+        raise SystemExit(f"{group.name}: no other broker accepts a send {PATIENCE} s after the "
+                         f"leader is cut off; see {group.folder}")
+    for thread in threads:
+        thread.join()
+    group.join_again(leader)
+    is_whole = group.wait_until_whole()
+    first, lost = first_kept(accepted, lambda each: is_kept(group, each))
+    for each in lost:
+        print(f"{group.name}: {each.name} accepted {each.message_id}, and the log does not have "
+              "it", file=sys.stderr, flush=True)
+    if not is_whole or lost or first is None:
+        group.bad += 1
+    took = (accepted[-1] if first is None else first).moment - begin
+    print(f"cut      {group.name:<8} {took:.2f} s, {len(lost)} of {len(accepted)} accepted sends "
+          "lost", flush=True)
+    return took
+
+
+def collect_until(
+    member: Member, name: str, accepted: list[Acceptance], over: threading.Event, ends: bool
+) -> None:
+    """Offer sends to a broker until an end, and collect those that it accepted.
+
+    :param ends: whether its first acceptance is the end.
+    """
+    while not over.is_set():
+        with contextlib.suppress(OSError, SystemExit), Offer(member.port) as offer:
+            while not over.is_set():
+                acceptance = offer.accepted(name)
+                if acceptance is not None:
+                    accepted.append(acceptance)
+                    if ends:
+                        over.set()
+                time.sleep(OFFER_SECONDS)
+        time.sleep(OFFER_SECONDS)
+
+
+def is_kept(group: Group, acceptance: Acceptance) -> bool:
+    """Return whether the leader shows the message of a send that some broker has accepted."""
+    with Offer(group.find_leader().port) as offer:
+        return acceptance.body in offer.view(acceptance.offset)
+
+
 # --- idle
 
 class PlainGroup(Group):
@@ -477,7 +631,7 @@ def idle(arguments: argparse.Namespace, folder: Path, port: int) -> list[Group]:
     return groups
 
 
-PARTS = {"sends": sends, "batch": batch, "kills": kills, "idle": idle}
+PARTS = {"sends": sends, "batch": batch, "mixed": mixed, "kills": kills, "cuts": cuts, "idle": idle}
 #: Text, key, form, the bound of ours / Apache's.
 ROWS = (
     ("256 in flight, msg/s", "sends rate", ",.0f", ">= 1.5x"),
@@ -492,6 +646,12 @@ ROWS = (
     ("the most of a round", "batch rate, most", ",.0f", ""),
     ("CPU of all three per message, us", "batch cpu", ".2f", ""),
     ("CPU of the leader per message, us", "batch leader cpu", ".2f", ""),
+    ("J+J+O beside J+J+J, led by Apache's: 256 in flight, msg/s", "mixed rate", ",.0f",
+     ">= 0.95x"),
+    ("the least of a round", "mixed rate, least", ",.0f", ""),
+    ("the most of a round", "mixed rate, most", ",.0f", ""),
+    ("CPU of all three per message, us", "mixed cpu", ".2f", ""),
+    ("CPU of the leader per message, us", "mixed leader cpu", ".2f", ""),
     ("one send at a time, p50, ms", "single p50", ".3f", "<= 1.0x"),
     ("the least of a round", "single p50, least", ".3f", ""),
     ("the most of a round", "single p50, most", ".3f", ""),
@@ -504,6 +664,9 @@ ROWS = (
     ("ours with dledger.quick_failover, median, s", "quick", ".2f", "<= 2 of ours"),
     ("the shortest", "quick, least", ".2f", ""),
     ("the longest", "quick, most", ".2f", ""),
+    ("the leader is cut off until the next accepted send, median, s", "cut", ".2f", "<= 1.0x"),
+    ("the shortest", "cut, least", ".2f", ""),
+    ("the longest", "cut, most", ".2f", ""),
     ("an idle member, CPU, % of a core", "idle cpu", ".2f", "<= 0.5 of ours"),
     ("an idle broker of ours in no group, CPU, % of a core", "plain idle cpu", ".2f", ""),
     ("an idle member, anonymous memory, MB", "idle memory", ".1f", "+ 10 of ours"),
@@ -517,7 +680,8 @@ def main() -> int:
     parser.add_argument("--apache", default="5.5.0", help="the release to compare with")
     parser.add_argument("--seconds", type=float, default=8, help="of each round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kills", type=int, default=10, help="of the leader, in each group")
+    parser.add_argument("--kills", type=int, default=10,
+                        help="of the leader in each group, and as many cuts")
     parser.add_argument("--idle", type=float, default=120, help="seconds of `idle`")
     parser.add_argument("--warm-ups", type=int, default=20, help="the most rounds of a warm-up")
     parser.add_argument("--port", type=int, default=PORT_FIRST)

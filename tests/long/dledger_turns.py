@@ -12,7 +12,7 @@ turns of their reactors that last longer than 10 ms. The phases:
     lead        the lead is given to each of the members in turn
     cut         a leader whose followers stand still gets --cut MiB and is killed, and the next one
                 cuts its log
-    store       a ledger alone cuts --cut MiB
+    store       a ledger alone cuts --cut MiB of small messages
 
 A line for each phase and member has the longest turn, the longest processor time in a turn, and
 the number of the turns whose processor time is above 10 ms; the starts of brokers do not count. On
@@ -62,6 +62,9 @@ _PATIENCE_SECONDS: Final = 400.0
 _MIB: Final = 1 << 20
 #: The size of the messages that are cut, bytes; there may be 10,000 of them.
 _CUT_BODY_BYTES: Final = 380_000
+#: The size of the messages that a ledger alone cuts, bytes, and how many it appends at once.
+_SMALL_BODY_BYTES: Final = 1024
+_SMALL_BATCH: Final = 200
 _CUT: Final = re.compile(r"the commit log is cut from (\d+) to (\d+)")
 
 
@@ -72,6 +75,7 @@ class Turn(NamedTuple):
     :param waits: how often its thread waited for something.
     :param losses: how often it lost its core.
     :param gc_ms: the time of garbage collections in it.
+    :param seen: the functions that it ran at some moments, the innermost first.
     """
 
     ended: float
@@ -80,23 +84,24 @@ class Turn(NamedTuple):
     waits: int
     losses: int
     gc_ms: float
+    seen: str
 
 
 def read_turns(text: str, begin: float = 0.0) -> list[Turn]:
     """Return the turns of a file that ended after a moment."""
     turns = []
     for line in text.splitlines():
-        ended, length, cpu, waits, losses, gc_ms = line.split(" ")
+        ended, length, cpu, waits, losses, gc_ms, seen = line.split(" ")
         if float(ended) >= begin:
             turns.append(Turn(float(ended), float(length), float(cpu), int(waits), int(losses),
-                              float(gc_ms)))
+                              float(gc_ms), seen))
     return turns
 
 
 def phase_faults(phase: str, member: str, turns: Iterable[Turn]) -> list[str]:
     """Return the turns in which a reactor worked for too long."""
     return [f"{phase}: the reactor of {member} worked for {turn.cpu_ms} ms in a turn of "
-            f"{turn.length_ms} ms, {turn.gc_ms} ms of it for garbage"
+            f"{turn.length_ms} ms, {turn.gc_ms} ms of it for garbage; it ran {turn.seen}"
             for turn in turns if turn.cpu_ms > TURN_MAX_MS]
 
 
@@ -251,7 +256,7 @@ def time_cut(folder: Path, mib: int) -> CutTimes:
     try:
         box.lead_term(1)
         while box.entry_log.max_offset < mib * _MIB:
-            box.store.append([message("T", bytes(_CUT_BODY_BYTES))])
+            box.store.append([message("T", bytes(_SMALL_BODY_BYTES)) for _ in range(_SMALL_BATCH)])
         box.in_thread = in_thread
         begin = time.thread_time()
         whole = _time(lambda: box.ledger.truncate(0))
