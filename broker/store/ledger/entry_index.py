@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from twistmq.broker.store.entry_heads import UNIT, UNIT_SIZE
 from twistmq.broker.store.interfaces import IStoreIO
@@ -27,8 +28,7 @@ _OPEN_FILES_MAX: Final = 8
 _MAGIC: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class EntryUnit:
+class EntryUnit(Struct, frozen=True, gc=False):
     """The place of an entry in the log, its size in bytes, and its term."""
 
     position: int
@@ -73,13 +73,19 @@ class EntryIndex:
 
     def unit(self, index: int) -> EntryUnit | None:
         """Return the unit of an entry; None when the index does not have it."""
-        data = self.read(index, 1)
-        if len(data) < UNIT_SIZE:
-            return None
-        magic, position, size, stored_index, term = UNIT.unpack(data)
-        if magic != _MAGIC or stored_index != index:
-            return None
-        return EntryUnit(position, size, index, term)
+        units = self.units(index, 1)
+        return units[0] if units else None
+
+    def units(self, first: int, count: int) -> list[EntryUnit]:
+        """Return the units of consecutive entries, up to the first one that the index lacks."""
+        data = self.read(first, count)
+        units: list[EntryUnit] = []
+        for magic, position, size, index, term in UNIT.iter_unpack(
+                data[: len(data) - len(data) % UNIT_SIZE]):
+            if magic != _MAGIC or index != first + len(units):
+                break
+            units.append(EntryUnit(position, size, index, term))
+        return units
 
     def read(self, first: int, count: int) -> bytes:
         """Read the units of consecutive entries; fewer when the files do not contain all of
@@ -141,25 +147,54 @@ class EntryIndex:
 
         :raises OSError: when the disk fails.
         """
+        self.cut_job(index)()
+
+    def cut_job(self, index: int) -> Callable[[], None]:
+        """Clear the units from an entry on, but leave the work on the disk to a job.
+
+        Until the job is done, no unit may be written, and those from this entry on may not be read.
+
+        :returns: the job, for a thread.
+        """
         offset = index * UNIT_SIZE
+        removed: list[str] = []
         while self._starts and self._starts[-1] >= offset:
             path = segment_path(self.directory, self._starts.pop())
             self._files.close(path)
-            self._io.remove(path)
             self._unsynced.discard(path)
             self._unsynced.add(self.directory)
-        if self._starts and offset < self._starts[-1] + self._file_size:
-            path = segment_path(self.directory, self._starts[-1])
-            self._io.clear_from(path, offset - self._starts[-1])
-            self._unsynced.add(path)
+            removed.append(path)
+        last = self._starts[-1] if self._starts else offset
+        cleared = ""
+        if self._starts and offset < last + self._file_size:
+            cleared = segment_path(self.directory, last)
+            self._unsynced.add(cleared)
+        io = self._io
+
+        def cut() -> None:
+            for path in removed:
+                io.remove(path)
+            if cleared:
+                io.clear_from(cleared, offset - last)
+
+        return cut
 
     def start_over(self) -> None:
         """Remove every file.
 
         :raises OSError: when the disk fails.
         """
-        self.cut(0)
-        self._io.sync_path(self.directory)
+        self.start_over_job()()
+
+    def start_over_job(self) -> Callable[[], None]:
+        """Return a job that removes every file; see ``cut_job``."""
+        cut, io = self.cut_job(0), self._io
+
+        def start_over() -> None:
+            cut()
+            io.sync_path(self.directory)
+
+        return start_over
 
     def drop_before(self, index: int) -> Callable[[], None] | None:
         """Remove from the index the files that contain only units before an entry.

@@ -286,28 +286,40 @@ class EntryLog(CommitLog):
     def cut_later(self, offset: int) -> Callable[[], None]:
         """End the log at an offset; see ``CommitLog.cut_job``.
 
-        The index is cut at once. Recovery makes the units again of entries that are still there.
+        The job cuts the index first. Recovery makes the units again of entries that are still
+        there.
         """
-        job = super().cut_job(offset)
-        self._settle_end()
-        return job
+        log_job = super().cut_job(offset)
+        index_job = self._end_job()
+
+        def cut() -> None:
+            index_job()
+            log_job()
+
+        return cut
 
     def _settle_end(self) -> None:
         """Find the entry that is the last one now, and clear the units after it.
 
         :raises OSError: when the disk fails.
         """
+        self._end_job()()
+
+    def _end_job(self) -> Callable[[], None]:
+        """Find the entry that is the last one now; :returns: a job that clears the units after it.
+
+        :raises StoreError: when the index does not have the entry.
+        """
         if self.max_offset <= self.min_offset:
             self.begin_index = -1
             self.framing.reset(0, -1)
-            self.index.start_over()
-            return
+            return self.index.start_over_job()
         unit = self._last_unit(self.max_offset, self.framing.next_index - 1)
         if unit is None or not self._ends_at(unit, self.max_offset):
             raise StoreError(f"the entry index has no entry that ends at {self.max_offset}")
         self.framing.reset(unit.index + 1, unit.term)
-        self.index.cut(unit.index + 1)
         self.committed_index = min(self.committed_index, unit.index)
+        return self.index.cut_job(unit.index + 1)
 
     def companion_job(self) -> Callable[[], None]:
         """Return a job that makes the entry index durable; see CommitLog."""
