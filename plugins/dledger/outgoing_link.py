@@ -2,10 +2,15 @@
 
 A connection that does not answer although the member should have is closed, because a host that has
 lost its power, or a network that drops packets, leaves connections open.
+
+An answer to a push lets the core read, encode and send the next one, and a member that lacks much
+gets large pushes. Several answers may arrive together. A link that has sent a large request
+therefore passes no answer on for a moment, in which the reactor serves clients and other members.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -47,6 +52,10 @@ ANSWER_MS: Final = 4000
 #: not count the pushes that it has given up.
 UNANSWERED_MAX: Final = 1024
 UNANSWERED_BYTES_MAX: Final = 16 * 1024**2
+#: The size from which on a request is large, in bytes of its frame, and how long answers wait after
+#: it, s. A full push has 256 KiB of bodies, about 350 KiB of its frame.
+LARGE_BYTES: Final = 192 * 1024
+REST_SECONDS: Final = 0.002
 #: The largest opaque, after which the numbers begin again.
 _OPAQUE_MAX: Final = 2**31 - 1
 #: The largest number of characters of a remark that an error shows.
@@ -132,6 +141,9 @@ class OutgoingLink:
         self._is_heard = False
         self._heard_ms = 0
         self._is_closed = False
+        #: Whether a large request was sent a moment ago, and the answers that wait therefore.
+        self._is_resting = False
+        self._answers: deque[tuple[Deferred[Response], Response]] = deque()
         #: How many further connections may be made to find out whether the member still runs.
         self._looks_left = 0
 
@@ -158,7 +170,17 @@ class OutgoingLink:
             self.connect()
         else:
             self._connection.write_soon(frame)
+        if len(frame) >= LARGE_BYTES and not self._is_resting:
+            self._is_resting = True
+            self._broker.host.call_later(REST_SECONDS, self._end_rest)
         return answer
+
+    def _end_rest(self) -> None:
+        """Pass on the answers that have waited, until one of them leads to a large request."""
+        self._is_resting = False
+        while self._answers and not self._is_resting:
+            answer, response = self._answers.popleft()
+            answer.callback(response)
 
     def _find_obstacle(self) -> str:
         """Return why no request can be sent now; empty if one can."""
@@ -212,7 +234,10 @@ class OutgoingLink:
                 "{why}", member=self.member, address=self.address, why=str(error))
             call.answer.errback(error)
             return
-        call.answer.callback(response)
+        if self._is_resting:
+            self._answers.append((call.answer, response))
+        else:
+            call.answer.callback(response)
 
     def _read_response(self, request: Request, command: RemotingCommand) -> Response:
         """:raises WireError: when it is not a response of a member."""
@@ -324,8 +349,11 @@ class OutgoingLink:
         self._fail_calls(f"the connection to the member {self.member} is lost: {why}")
 
     def _fail_calls(self, why: str) -> None:
-        calls, self._calls = self._calls, {}
+        answers = [answer for answer, _ in self._answers]
+        answers += [call.answer for call in self._calls.values()]
+        self._answers.clear()
+        self._calls.clear()
         self._calls_bytes = 0
         self._frames.clear()
-        for call in calls.values():
-            call.answer.errback(RemotingError(why))
+        for answer in answers:
+            answer.errback(RemotingError(why))

@@ -12,10 +12,11 @@ Source: DLedgerMmapFileStore, DLedgerCommitLog @dledger-0.3.1.2, @5.5.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 
 from twistmq.broker.store.commit_flush import RunSync
@@ -51,6 +52,8 @@ __all__ = ["BARRIER_TOPIC", "EntryRefused", "Ledger", "StoredEntry", "make_ledge
 BARRIER_TOPIC: Final = "RMQ_SYS_LEDGER_BARRIER"
 #: The end of the physical offset in a record.
 _OFFSET_END: Final = PHYSICAL_OFFSET_POSITION + 8
+#: The number of units that are read at a time.
+_UNITS_AT_ONCE: Final = 256
 #: The number of topic names that are remembered as valid.
 _NAMES_MAX: Final = 10_000
 
@@ -59,8 +62,7 @@ class EntryRefused(StoreError):
     """An entry of another member does not fit this log, or no store can enter its record."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
+class StoredEntry(Struct, frozen=True, gc=False):
     """One entry.
 
     :param body: one whole record.
@@ -163,38 +165,59 @@ class Ledger:
         :param bytes_max: the size of all bodies together.
         :raises StoreDamaged: when an entry cannot be read.
         """
+        units = self._units(first, bytes_max)
         entries: list[StoredEntry] = []
-        index, size = first, 0
-        while True:
-            unit = self._unit(index)
-            size += unit.size - ENTRY_HEAD_SIZE
-            if entries and size > bytes_max:
-                break
-            entries.append(StoredEntry(index, unit.term, self._body(unit), unit.position))
-            if index == self.end_index:
-                break
-            index += 1
+        begin = 0
+        for at in range(1, len(units) + 1):
+            if at == len(units) or units[at].position != units[at - 1].end:
+                # The next entry begins a file.
+                entries += self._stored(units[begin:at])
+                begin = at
         return tuple(entries)
 
-    def _body(self, unit: EntryUnit) -> bytes:
-        """Read the record of an entry.
+    def _units(self, first: int, bytes_max: int) -> list[EntryUnit]:
+        """Return the units of the entries that ``read`` returns.
 
-        :raises StoreDamaged: when the log does not have it.
+        :raises StoreError: when the log does not contain one of them.
         """
+        units = [self._unit(first)]
+        size = units[0].size - ENTRY_HEAD_SIZE
+        index, end = first + 1, self.end_index + 1
+        while index < end and size < bytes_max:
+            # Many units are read at once; most entries are larger than the smallest record.
+            count = min(end - index, (bytes_max - size) // RECORD_SIZE_MIN + 1, _UNITS_AT_ONCE)
+            found = self._log.index.units(index, count) or [self._unit(index)]
+            for unit in found:
+                size += unit.size - ENTRY_HEAD_SIZE
+                if size > bytes_max:
+                    break
+                units.append(unit)
+            index += len(found)
+        return units
+
+    def _stored(self, units: Sequence[EntryUnit]) -> Iterator[StoredEntry]:
+        """Read entries that follow each other in one file.
+
+        :raises StoreDamaged: when the log does not have one of them.
+        """
+        begin = units[0].position
         try:
-            data = self._log.peek(unit.position, unit.size)
+            data = self._log.peek(begin, units[-1].end - begin)
         except OSError as error:
-            raise StoreDamaged(f"entry {unit.index} cannot be read: {error}") from error
-        if data is None or not record_follows(data, 0, unit.position):
-            raise StoreDamaged(f"there is no entry {unit.index} at {unit.position} of the log")
-        return data[ENTRY_HEAD_SIZE:]
+            raise StoreDamaged(f"entry {units[0].index} cannot be read: {error}") from error
+        for unit in units:
+            at = unit.position - begin
+            if data is None or not record_follows(data, at, unit.position):
+                raise StoreDamaged(f"there is no entry {unit.index} at {unit.position} of the log")
+            yield StoredEntry(unit.index, unit.term,
+                              data[at + ENTRY_HEAD_SIZE : at + unit.size], unit.position)
 
     def has_entry(self, entry: StoredEntry) -> bool:
         """Return whether the log has exactly this entry."""
         unit = self._log.unit_at(entry.index)
         return (unit is not None and (unit.term, unit.position, unit.size) == (
             entry.term, entry.position, ENTRY_HEAD_SIZE + len(entry.body))
-            and self._body(unit) == entry.body)
+            and next(self._stored([unit])).body == entry.body)
 
     # --- appending
 

@@ -318,6 +318,61 @@ class OutgoingLinkTests(SynchronousTestCase):
             self.assertEqual(len(self.lines(events)), 1)
             self.network.pump()
 
+    def ask_large(self) -> Deferred[Response]:
+        """Send the largest push that the core makes of small entries."""
+        return self.ask(PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.APPEND, 7, tuple(
+            Entry(8 + number, 3, bytes(1024), 96) for number in range(256))), bulk=True)
+
+    def answer_all(self, first: int) -> None:
+        """Let the other member answer pushes that it got, in one turn."""
+        self.network.pump()
+        for _, waiting in self.there.asked[first:]:
+            waiting.callback(PushResponse(term=3))
+        self.network.pump()
+
+    def test_answers_wait_after_a_large_push(self) -> None:
+        """Each of them may lead to another one, which is sent in a turn of its own."""
+        answers = [self.ask_large() for _ in range(3)]
+        further: list[Deferred[Response]] = []
+        for answer in answers[:2]:
+            answer.addCallback(lambda _: further.append(self.ask_large()))
+        self.answer_all(0)
+        self.assertEqual(self.called(answers), [False, False, False])
+        for count in (1, 2, 3):
+            self.network.pass_ms(2)
+            self.network.pump()
+            self.assertEqual(self.called(answers), [number < count for number in range(3)])
+            self.assertEqual(len(self.there.asked), 3 + min(count, 2))
+        self.network.pass_ms(2)
+        self.answer_all(3)
+        self.assertEqual(self.called(further), [True, True])
+
+    def called(self, answers: list[Deferred[Response]]) -> list[bool]:
+        return [bool(answer.called) for answer in answers]
+
+    def test_answers_of_small_pushes_do_not_wait(self) -> None:
+        """Neither do those of another link."""
+        small, other = self.ask(PUSH, bulk=True), self.ask()
+        self.answer_all(0)
+        self.assertEqual(self.called([small, other]), [True, True])
+        self.ask_large()
+        other = self.ask()
+        self.network.pump()
+        self.there.asked[-1][1].callback(HeartbeatResponse())
+        self.network.pump()
+        self.successResultOf(other)
+
+    def test_a_lost_connection_takes_the_answers_that_wait(self) -> None:
+        """The core compares the logs again in any case."""
+        answers = [self.ask_large(), self.ask_large()]
+        self.network.pump()
+        self.there.asked[0][1].callback(PushResponse(term=3))
+        self.network.pump()
+        self.network.pipes[0].lose()
+        for answer in answers:
+            self.failureResultOf(answer, RemotingError)
+        self.network.pass_ms(2)
+
     def test_what_waits_fails_at_the_end(self) -> None:
         """Afterwards no connection is made, and one that is being made is not used."""
         self.connected()

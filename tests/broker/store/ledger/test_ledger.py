@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
+from unittest.mock import patch
 
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
@@ -13,13 +14,15 @@ from tests.broker.store.held_jobs import hold_jobs
 from twistmq.broker.constants import DISPATCH_STEP_RECORDS
 from twistmq.broker.errors import StoreFull
 from twistmq.broker.store.entry_check import EntryCheck
-from twistmq.broker.store.entry_heads import ENTRY_HEAD_SIZE, ENTRY_SIZE_MAX
+from twistmq.broker.store.entry_heads import ENTRY_HEAD_SIZE, ENTRY_SIZE_MAX, UNIT, UNIT_SIZE
+from twistmq.broker.store.ledger.entry_index import EntryIndex
+from twistmq.broker.store.ledger.entry_log import EntryLog
 from twistmq.broker.store.ledger.ledger import BARRIER_TOPIC, EntryRefused, StoredEntry
 from twistmq.broker.store.queue_rewrite import compare_entries
 from twistmq.broker.testing.disk import FaultyDisk, MemoryDisk
 from twistmq.broker.testing.ledger_store import LEDGER_FOLDER, LedgerBox
 from twistmq.broker.testing.store import message
-from twistmq.protocol.errors import MessageIllegal, StoreError
+from twistmq.protocol.errors import MessageIllegal, StoreDamaged, StoreError
 from twistmq.protocol.record import MessageRecord, StoredMessage, decode_record
 
 FILE_SIZE = 4096
@@ -196,7 +199,7 @@ class FollowTests(LedgerCase):
     def moved(self, entry: StoredEntry, position: int) -> StoredEntry:
         """Return an entry at another position."""
         place = (position + ENTRY_HEAD_SIZE).to_bytes(8, "big")
-        return dataclasses.replace(
+        return replace(
             entry, position=position, body=entry.body[:28] + place + entry.body[36:])
 
     def test_what_does_not_fit_is_refused(self) -> None:
@@ -207,14 +210,14 @@ class FollowTests(LedgerCase):
         body = next_entry.body
         before = self.data(self.follower)
         for why, bad in (
-            ("entry 5 comes next", dataclasses.replace(next_entry, index=6)),
-            ("has term 1", dataclasses.replace(next_entry, term=0)),
-            ("begins at", dataclasses.replace(next_entry, position=next_entry.position + 1)),
-            ("physical offset", dataclasses.replace(next_entry, body=body[:28] + bytes(8)
+            ("entry 5 comes next", replace(next_entry, index=6)),
+            ("has term 1", replace(next_entry, term=0)),
+            ("begins at", replace(next_entry, position=next_entry.position + 1)),
+            ("physical offset", replace(next_entry, body=body[:28] + bytes(8)
                                                     + body[36:])),
-            ("its record has", dataclasses.replace(next_entry, body=body + b"x")),
-            ("not a record", dataclasses.replace(next_entry, body=b"")),
-            ("queue id", dataclasses.replace(next_entry, body=body[:12] + b"\xff" * 4
+            ("its record has", replace(next_entry, body=body + b"x")),
+            ("not a record", replace(next_entry, body=b"")),
+            ("queue id", replace(next_entry, body=body[:12] + b"\xff" * 4
                                              + body[16:])),
         ):
             error = self.assertRaises(EntryRefused, self.follower.ledger.append, [bad])
@@ -225,7 +228,7 @@ class FollowTests(LedgerCase):
         self.assertTrue(self.follower.ledger.has_entry(next_entry))
         self.assertFalse(self.follower.ledger.has_entry(entries[6]))
         self.assertFalse(self.follower.ledger.has_entry(
-            dataclasses.replace(next_entry, body=body[:-1] + b"x")))
+            replace(next_entry, body=body[:-1] + b"x")))
 
     def test_read_returns_what_fits(self) -> None:
         """A read returns at least one entry, and more if they fit into the limit."""
@@ -236,6 +239,34 @@ class FollowTests(LedgerCase):
         self.assertEqual(len(read(1, 3 * size - 1)), 2)
         self.assertEqual(read(50, 1 << 20)[0].index, 50)
         self.assertRaises(StoreError, read, 51, 1)
+
+    def test_a_read_takes_the_entries_of_a_file_together(self) -> None:
+        """The log is read once for each file, and its index once for many entries."""
+        ledger, log = self.leader.ledger, self.leader.entry_log
+        entries = [ledger.read(index, 0)[0] for index in range(ledger.end_index + 1)]
+        with (patch.object(EntryLog, "peek", autospec=True, side_effect=EntryLog.peek) as peek,
+              patch.object(EntryIndex, "read", autospec=True, side_effect=EntryIndex.read) as read):
+            self.assertEqual(list(ledger.read(0, 1 << 30)), entries)
+            self.assertEqual(peek.call_count, len(log.starts))
+            self.assertEqual(read.call_count, 2)
+        for first in (0, 7, 30):
+            for size in (1, 900, 5000):
+                found = ledger.read(first, size)
+                self.assertEqual(list(found), entries[first : first + len(found)])
+                self.assertTrue(len(found) == 1 or sum(len(each.body) for each in found) <= size)
+
+    def test_an_entry_that_cannot_be_read(self) -> None:
+        """Neither a missing unit of the index nor a damaged head of an entry goes unnoticed."""
+        ledger, log = self.leader.ledger, self.leader.entry_log
+        unit = log.unit_at(10)
+        assert unit is not None
+        log.index.write(10, bytes(UNIT_SIZE))
+        self.assertEqual(len(ledger.read(0, 1)), 1)
+        error = self.assertRaises(StoreError, ledger.read, 5, 1 << 20)
+        self.assertIn("there is no entry 10", str(error))
+        log.index.write(10, UNIT.pack(1, unit.position + 1, unit.size, 10, unit.term))
+        error = self.assertRaises(StoreDamaged, ledger.read, 5, 1 << 20)
+        self.assertIn(f"there is no entry 10 at {unit.position + 1}", str(error))
 
     def test_a_leader_whose_clock_is_behind(self) -> None:
         """The checkpoint is lowered, so that recovery reads messages with earlier store times."""
@@ -451,6 +482,8 @@ class CutTests(LedgerCase):
         ledger.truncate(30)
         ((job, done),) = jobs
         self.assertEqual(self.entries(box), self.agreed)
+        # The index of a long log is large as well.
+        self.assertNotEqual(self.units(box, 31), bytes(UNIT_SIZE))
         late = self.entries(self.make_leader())[31:]
         self.assertRaises(EntryRefused, ledger.append, late)
         self.assertRaises(EntryRefused, ledger.truncate, -1)
@@ -460,11 +493,45 @@ class CutTests(LedgerCase):
         self.assertNotIsInstance(refusal, EntryRefused)
         self.assertNoResult(box.store.log_cut.finished())
         job()
+        self.assertIn(self.units(box, 31), (b"", bytes(UNIT_SIZE)))
         done.callback(None)
         self.copy_to(box, late)
         other = self.make()
         self.copy_to(other, self.entries(box))
         self.assertEqual(self.data(box), self.data(other))
+
+    def units(self, box: LedgerBox, index: int) -> bytes:
+        """Return the unit of an entry in the files, if there is one."""
+        start, at = divmod(index * UNIT_SIZE, box.index_file_size)
+        path = f"{LEDGER_FOLDER}/index/{start * box.index_file_size:020d}"
+        return box.disk.read_file(path)[at : at + UNIT_SIZE] if box.disk.exists(path) else b""
+
+    def test_a_kill_in_the_middle_of_a_large_cut(self) -> None:
+        """The index is cut before the log, and the next start makes its units again."""
+        before = self.entries(self.box)
+        jobs = self.hold_cuts()
+        self.box.ledger.truncate(30)
+        with patch.object(type(self.box.disk), "clear_from", side_effect=OSError(5, "killed")):
+            self.assertRaises(OSError, jobs[0][0])
+        again = self.box.after_kill()
+        self.assertEqual(self.entries(again), before)
+
+    def test_a_large_cut_of_everything(self) -> None:
+        """The thread removes all files, and the log begins with another entry."""
+        box = self.make()
+        box.ledger.leading_term = 1
+        box.append(*numbered(40))
+        box.ledger.cut_size_max = 0
+        jobs = hold_jobs(box)
+        box.ledger.truncate(-1)
+        ((job, done),) = jobs
+        self.assertNotEqual(self.units(box, 0), b"")
+        self.assertRaises(EntryRefused, box.ledger.append, self.agreed)
+        job()
+        self.assertEqual(self.units(box, 0), b"")
+        done.callback(None)
+        self.copy_to(box, self.agreed)
+        self.assertEqual(self.entries(box.after_kill()), self.agreed)
 
     def make_leader(self) -> LedgerBox:
         """Return a leader of a later term with the entries that were agreed, and more."""
