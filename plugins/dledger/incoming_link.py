@@ -24,6 +24,9 @@ class LinkOwner(Protocol):
     def frame_arrived(self, link: IncomingLink, frame: Frame) -> None:
         """Handle a frame."""
 
+    def frames_ended(self) -> None:
+        """Handle what waited for further frames, after those that arrived together."""
+
     def bytes_arrived(self, link: IncomingLink) -> None:
         """Check the memory that unfinished frames take, after bytes have arrived."""
 
@@ -61,6 +64,7 @@ class IncomingLink(Link):
             return
         for frame in self._decoder.feed(data):
             self._owner.frame_arrived(self, frame)
+        self._owner.frames_ended()
         if self._decoder.failure:
             self.end(f"it does not send requests of members: {self._decoder.failure}")
             return
@@ -89,8 +93,12 @@ class IncomingLink(Link):
 
     def reply(self, code: int, opaque: int, body: bytes = b"", remark: str | None = None) -> None:
         """Send a response, unless the connection is over."""
-        if not self.is_over:
-            self.write_soon(encode_reply(code, opaque, None, body, remark))
+        self.send(encode_reply(code, opaque, None, body, remark))
+
+    def send(self, frames: bytes) -> None:
+        """Send whole frames, or none, unless the connection is over."""
+        if frames and not self.is_over:
+            self.write_soon(frames)
 
     def end(self, why: str) -> None:
         """Close the connection at once.

@@ -123,6 +123,10 @@ class PeerPort:
             if was_stranger and link.member:
                 self._look_at_others(link)
 
+    def frames_ended(self) -> None:
+        """Pass on the pushes that waited for further ones."""
+        self._requests.pass_on_pushes()
+
     def bytes_arrived(self, link: IncomingLink) -> None:
         """Close the connection with the largest unfinished frame if all take too much memory."""
         if link.pending_bytes < _SMALL_BYTES:

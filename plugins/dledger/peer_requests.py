@@ -20,6 +20,7 @@ from twistmq.broker.api import ResponseCode
 from twistmq.broker.api.wire import Frame, RemotingCommand, decode_command, sketch
 from twistmq.plugins.dledger.incoming_link import IncomingLink
 from twistmq.plugins.dledger.peer_group import PeerGroup
+from twistmq.plugins.dledger.push_joiner import PushJoiner, ReceivedPush
 from twistmq.plugins.dledger.translation import (
     READERS,
     read_request,
@@ -32,7 +33,7 @@ from twistmq.protocol.codes import DLedgerRequestCode
 from twistmq.protocol.errors import HeaderError, WireError
 from twistmq.protocol.printable import one_line
 from twistmq.raft import messages
-from twistmq.raft.messages import Request, Response, TransferRequest
+from twistmq.raft.messages import PushRequest, PushType, Request, Response, TransferRequest
 
 __all__ = ["PeerRequests"]
 
@@ -61,9 +62,14 @@ class PeerRequests:
         self._answer = answer
         self._find_leader = find_leader
         self._say = say
+        self._pushes = PushJoiner(answer)
+
+    def pass_on_pushes(self) -> None:
+        """Pass on the pushes that waited for further ones of the same connection."""
+        self._pushes.pass_on()
 
     def handle_frame(self, link: IncomingLink, frame: Frame) -> None:
-        """Answer a frame, at once or later."""
+        """Answer a frame, at once or later. Pushes of entries wait until ``pass_on_pushes``."""
         try:
             command = decode_command(frame)
         except HeaderError as error:
@@ -136,6 +142,10 @@ class PeerRequests:
     def _pass_on(self, link: IncomingLink, command: RemotingCommand, request: Request) -> None:
         """Let the core answer a request, and send the response."""
         size, opaque, is_oneway = len(command.body), command.opaque, command.is_oneway
+        if isinstance(request, PushRequest) and request.type is PushType.APPEND:
+            self._pushes.add(ReceivedPush(link, opaque, size, is_oneway, request))
+            return
+        self._pushes.pass_on()
 
         def send(response: Response) -> None:
             link.question_ended(size)
