@@ -79,6 +79,23 @@ class _Connection(Link):
         super().__init__()
         self._owner = owner
         self._decoder = FrameDecoder()
+        self._waiting: deque[bytes] = deque()
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, which waits here while earlier bytes wait in the transport.
+
+        The transport would copy all large frames that wait into one.
+        """
+        if self.is_full:
+            self._waiting.append(frame)
+        else:
+            self.write_soon(frame)
+
+    def resumeProducing(self) -> None:
+        """Send the frames that wait, as far as the transport has room."""
+        super().resumeProducing()
+        while self._waiting and not self.is_full:
+            self.write_soon(self._waiting.popleft())
 
     def dataReceived(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
@@ -169,7 +186,7 @@ class OutgoingLink:
             self._frames.append(frame)
             self.connect()
         else:
-            self._connection.write_soon(frame)
+            self._connection.send(frame)
         if len(frame) >= LARGE_BYTES and not self._is_resting:
             self._is_resting = True
             self._broker.host.call_later(REST_SECONDS, self._end_rest)
@@ -286,7 +303,7 @@ class OutgoingLink:
                           member=self.member, address=self.address)
         frames, self._frames = self._frames, []
         if frames:
-            connection.write_soon(b"".join(frames))
+            connection.send(b"".join(frames))
 
     def _not_connected(self, failure: Failure) -> None:
         self._attempt = None

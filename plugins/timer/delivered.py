@@ -28,7 +28,7 @@ __all__ = ["Delivered"]
 #: Occurs in the properties of every message that has waited for a time.
 _MARK: Final = f"{names.TIMER_OUT_MS}\1".encode()
 #: The number of messages of the log that one step of the search looks at.
-_LOOK_COUNT: Final = 64
+_LOOK_COUNT: Final = 16
 
 #: Identifies a delivery: topic, queue, born timestamp, key, time, number of rolls, body hash.
 _Key = tuple[str, int, int, str | None, str | None, str | None, int]

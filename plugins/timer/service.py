@@ -57,6 +57,9 @@ __all__ = ["TimerService"]
 
 #: The length of a turn, ms.
 TURN_MS: Final = 5
+#: The part of a turn in which the log is searched. A broker that has just become master has other
+#: work as well.
+SEARCH_MS: Final = 2
 #: The number of turns per tick. Source: TimerEnqueueGetService.
 TURNS_PER_TICK: Final = 10
 #: How often the responses of other brokers are looked at, ms.
@@ -217,7 +220,7 @@ class TimerService:
         if not broker.delivers:
             return
         self.following.end(now_ms)
-        if _repeat(self.delivered.look_on, clock, TURN_MS):
+        if _repeat(self.delivered.look_on, clock, SEARCH_MS):
             self._has_more = True
             return
         self.enqueue.advance(now_ms)

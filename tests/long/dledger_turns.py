@@ -12,7 +12,7 @@ turns of their reactors that last longer than 10 ms. The phases:
     lead        the lead is given to each of the members in turn
     cut         a leader whose followers stand still gets --cut MiB and is killed, and the next one
                 cuts its log
-    store       a ledger alone cuts --cut MiB of small messages
+    store       a ledger alone cuts --cut MiB in 10,000 messages, the most that wait in a group
 
 A line for each phase and member has the longest turn, the longest processor time in a turn, and
 the number of the turns whose processor time is above 10 ms; the starts of brokers do not count. On
@@ -62,9 +62,8 @@ _PATIENCE_SECONDS: Final = 400.0
 _MIB: Final = 1 << 20
 #: The size of the messages that are cut, bytes; there may be 10,000 of them.
 _CUT_BODY_BYTES: Final = 380_000
-#: The size of the messages that a ledger alone cuts, bytes, and how many it appends at once.
-_SMALL_BODY_BYTES: Final = 1024
-_SMALL_BATCH: Final = 200
+#: The messages that a ledger alone cuts. A leader accepts no more while a majority is missing.
+_CUT_COUNT: Final = 10_000
 _CUT: Final = re.compile(r"the commit log is cut from (\d+) to (\d+)")
 
 
@@ -91,7 +90,7 @@ def read_turns(text: str, begin: float = 0.0) -> list[Turn]:
     """Return the turns of a file that ended after a moment."""
     turns = []
     for line in text.splitlines():
-        ended, length, cpu, waits, losses, gc_ms, seen = line.split(" ")
+        ended, length, cpu, waits, losses, gc_ms, seen = line.split(" ", 6)
         if float(ended) >= begin:
             turns.append(Turn(float(ended), float(length), float(cpu), int(waits), int(losses),
                               float(gc_ms), seen))
@@ -256,7 +255,7 @@ def time_cut(folder: Path, mib: int) -> CutTimes:
     try:
         box.lead_term(1)
         while box.entry_log.max_offset < mib * _MIB:
-            box.store.append([message("T", bytes(_SMALL_BODY_BYTES)) for _ in range(_SMALL_BATCH)])
+            box.store.append([message("T", bytes(mib * _MIB // _CUT_COUNT))])
         box.in_thread = in_thread
         begin = time.thread_time()
         whole = _time(lambda: box.ledger.truncate(0))

@@ -47,6 +47,9 @@ class WireTransport(StringTransport):
         """The bytes that were written since the last call."""
         data: bytes = self.value()  # type: ignore[no-untyped-call]
         self.clear()  # type: ignore[no-untyped-call]
+        if self.producer is not None and not self.streaming:
+            # All bytes are sent.
+            self.producer.resumeProducing()
         return data
 
 

@@ -362,6 +362,18 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.network.pump()
         self.successResultOf(other)
 
+    def test_a_large_push_waits_for_the_one_before(self) -> None:
+        """The transport has the bytes of one push at a time, and gets the next one by itself."""
+        for _ in range(3):
+            self.ask_large()
+            if not self.network.pipes:
+                self.network.pump()
+        self.ask_large()
+        (pipe,) = self.network.pipes
+        sizes = [len(pipe.wires[0].take()) for _ in range(4)]
+        self.assertEqual(sizes, [sizes[0]] * 3 + [0])
+        self.assertGreater(sizes[0], outgoing_link.LARGE_BYTES)
+
     def test_a_lost_connection_takes_the_answers_that_wait(self) -> None:
         """The core compares the logs again in any case."""
         answers = [self.ask_large(), self.ask_large()]

@@ -13,7 +13,7 @@ from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.plugins import timer
 from twistmq.plugins.timer.checkpoint import RUNNING, TimerCheckpoint, decode_mark
-from twistmq.plugins.timer.service import TURN_MS
+from twistmq.plugins.timer.service import SEARCH_MS, TURN_MS
 from twistmq.protocol.bodies import TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.errors import RequestRefused, StoreDamaged, StoreError
@@ -208,6 +208,21 @@ class DeliveryTests(TimerTestCase):
             self.assertLessEqual(self.box.clock() - before, 4 * TURN_MS)
             turns += 1
         self.assertGreater(turns, 1)
+
+    def test_a_search_of_the_log_leaves_time_for_other_work(self) -> None:
+        """A broker that has just become master searches for a part of a turn only."""
+        ticks = iter(range(self.box.now_ms, self.box.now_ms + 1000))
+        self.box.clock = lambda: next(ticks)
+        looks: list[None] = []
+
+        def look_on() -> bool:
+            looks.append(None)
+            return True
+
+        self.patch(self.service.delivered, "look_on", look_on)
+        self.run_task(TURN)
+        self.assertLessEqual(len(looks), SEARCH_MS)
+        self.assertGreater(len(looks), 0)
 
     def test_clock_that_goes_back(self) -> None:
         """Messages are delivered by the clock, and none is lost."""
