@@ -186,13 +186,13 @@ class Ledger:
         while index < end and size < bytes_max:
             # Many units are read at once; most entries are larger than the smallest record.
             count = min(end - index, (bytes_max - size) // RECORD_SIZE_MIN + 1, _UNITS_AT_ONCE)
-            found = self._log.index.units(index, count) or [self._unit(index)]
-            for unit in found:
+            batch = self._log.index.units(index, count) or [self._unit(index)]
+            for unit in batch:
                 size += unit.size - ENTRY_HEAD_SIZE
                 if size > bytes_max:
                     break
                 units.append(unit)
-            index += len(found)
+            index += len(batch)
         return units
 
     def _stored(self, units: Sequence[EntryUnit]) -> Iterator[StoredEntry]:
