@@ -5,7 +5,7 @@ lost its power, or a network that drops packets, leaves connections open.
 
 An answer to a push lets the core read, encode and send the next one, and a member that lacks much
 gets large pushes. Several answers may arrive together. A link that has sent a large request
-therefore passes no answer on for a moment, in which the reactor serves clients and other members.
+therefore passes no further answer on before the reactor has served clients and other members.
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ ANSWER_MS: Final = 4000
 #: not count the pushes that it has given up.
 UNANSWERED_MAX: Final = 1024
 UNANSWERED_BYTES_MAX: Final = 16 * 1024**2
-#: The size from which on a request is large, in bytes of its frame, and how long answers wait after
-#: it, s. A full push has 256 KiB of bodies, about 350 KiB of its frame.
+#: The size from which on a request is large, in bytes of its frame. A full push has 256 KiB of
+#: bodies, about 350 KiB of its frame.
 LARGE_BYTES: Final = 192 * 1024
-REST_SECONDS: Final = 0.002
 #: The largest opaque, after which the numbers begin again.
 _OPAQUE_MAX: Final = 2**31 - 1
 #: The largest number of characters of a remark that an error shows.
@@ -158,7 +157,7 @@ class OutgoingLink:
         self._is_heard = False
         self._heard_ms = 0
         self._is_closed = False
-        #: Whether a large request was sent a moment ago, and the answers that wait therefore.
+        #: Whether a large request was sent in this turn, and the answers that wait therefore.
         self._is_resting = False
         self._answers: deque[tuple[Deferred[Response], Response]] = deque()
         #: How many further connections may be made to find out whether the member still runs.
@@ -189,7 +188,7 @@ class OutgoingLink:
             self._connection.send(frame)
         if len(frame) >= LARGE_BYTES and not self._is_resting:
             self._is_resting = True
-            self._broker.host.call_later(REST_SECONDS, self._end_rest)
+            self._broker.host.call_later(0, self._end_rest)
         return answer
 
     def _end_rest(self) -> None:

@@ -339,11 +339,11 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.answer_all(0)
         self.assertEqual(self.called(answers), [False, False, False])
         for count in (1, 2, 3):
-            self.network.pass_ms(2)
+            self.network.pass_ms(0)
             self.network.pump()
             self.assertEqual(self.called(answers), [number < count for number in range(3)])
             self.assertEqual(len(self.there.asked), 3 + min(count, 2))
-        self.network.pass_ms(2)
+        self.network.pass_ms(0)
         self.answer_all(3)
         self.assertEqual(self.called(further), [True, True])
 
@@ -383,7 +383,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.network.pipes[0].lose()
         for answer in answers:
             self.failureResultOf(answer, RemotingError)
-        self.network.pass_ms(2)
+        self.network.pass_ms(0)
 
     def test_what_waits_fails_at_the_end(self) -> None:
         """Afterwards no connection is made, and one that is being made is not used."""
