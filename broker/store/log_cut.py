@@ -147,11 +147,16 @@ class LogCut:
         """End the log at an offset, and let a thread do the work on the disk."""
         lower = self._checkpoint.lower_job(max(1, self._file_ms(offset)), offset)
         cut = self._log.cut_later(offset)
-        self.is_finishing = True
 
         def job() -> None:
             lower()
             cut()
+
+        self._finish_in_thread(job)
+
+    def _finish_in_thread(self, job: Callable[[], None]) -> None:
+        """Let a thread do the last work of a cut; the log takes no bytes until it is done."""
+        self.is_finishing = True
 
         def finished(result: Any) -> None:
             self.is_finishing = False
@@ -160,13 +165,14 @@ class LogCut:
 
         self._lock.run(lambda: self._in_thread(job)).addBoth(finished)
 
-    def begin_again(self, offset: int, begin: Callable[[], None]) -> None:
+    def begin_again(self, offset: int, begin: Callable[[], Callable[[], None]]) -> None:
         """Let the log begin again at a later offset in one turn, and drop everything before it.
 
-        Queues and index keep the entries of the dropped messages until they expire.
+        Queues and index keep the entries of the dropped messages until they expire. A thread
+        removes the files, and the log takes no bytes until it is done (``is_finishing``).
 
         :param offset: where a file must start, after all that is readable.
-        :param begin: moves the log there.
+        :param begin: moves the log there, and returns the job that removes the files.
         :raises StoreError: when messages after the offset are readable, when another cut is
             running, or when the disk fails; in the last case the store accepts no more messages.
         """
@@ -181,9 +187,10 @@ class LogCut:
                           begin=log.min_offset, end=log.max_offset, offset=offset)
         try:
             self._checkpoint.lower(1, offset)
-            begin()
+            remove = begin()
         except (StoreError, OSError) as error:
             raise self._given_up(error) from error
+        self._finish_in_thread(remove)
         self._flush.cut(offset)
         dispatch.reset(offset)
         for queue in self._queues:

@@ -142,15 +142,8 @@ class EntryIndex:
         if self.read(first, len(units) // UNIT_SIZE) != units:
             self.write(first, units)
 
-    def cut(self, index: int) -> None:
-        """Clear the units from an entry on.
-
-        :raises OSError: when the disk fails.
-        """
-        self.cut_job(index)()
-
     def cut_job(self, index: int) -> Callable[[], None]:
-        """Clear the units from an entry on, but leave the work on the disk to a job.
+        """Clear the units from an entry on. The work on the disk is left to a job.
 
         Until the job is done, no unit may be written, and those from this entry on may not be read.
 

@@ -226,13 +226,16 @@ class EntryLog(CommitLog):
 
         return both
 
-    def begin_again(self, offset: int, writes: Sequence[tuple[int, bytes]]) -> None:
+    def begin_again(
+        self, offset: int, writes: Sequence[tuple[int, bytes]]
+    ) -> Callable[[], None]:
         """Drop all entries, and begin the log again at an offset, where a file starts.
 
         While both the old files and the new one exist, another file states the offset, so that a
         start after a crash keeps either the old files or the new one.
 
         :param writes: the first entry, see ``write``.
+        :returns: a job that removes the old files, for a thread.
         :raises StoreError, OSError: when the disk fails.
         """
         if offset < self.max_offset:
@@ -248,11 +251,17 @@ class EntryLog(CommitLog):
         io.sync_path(segment_path(self.directory, offset))
         io.sync_path(self.directory)
         self.flushed_offset = self.max_offset
-        for start in reversed(old):
-            self._remove_file(start)
-        io.sync_path(self.directory)
-        io.remove(self._begin_path)
-        io.sync_path(self.folder)
+        for start in old:
+            self._forget_file(start)
+
+        def remove() -> None:
+            for start in reversed(old):
+                io.remove(segment_path(self.directory, start))
+            io.sync_path(self.directory)
+            io.remove(self._begin_path)
+            io.sync_path(self.folder)
+
+        return remove
 
     def _finish_beginning(self) -> None:
         """Finish or undo a ``begin_again`` that a crash interrupted, before files are loaded."""

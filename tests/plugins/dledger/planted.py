@@ -100,7 +100,7 @@ def _torn_entry_accepted(replace: Replace) -> None:
 
 
 def _cut_units_kept(replace: Replace) -> None:
-    replace(EntryIndex, "cut", lambda self, index: None)
+    replace(EntryIndex, "cut_job", lambda self, index: lambda: None)
 
 
 def _index_not_rebuilt(replace: Replace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -332,6 +333,8 @@ class OutgoingLinkTests(SynchronousTestCase):
 
     def test_answers_wait_after_a_large_push(self) -> None:
         """Each of them may lead to another one, which is sent in a turn of its own."""
+        turns: list[Callable[[], object]] = []
+        self.patch(self.here.box.host, "call_later", lambda _, run: turns.append(run))
         answers = [self.ask_large() for _ in range(3)]
         further: list[Deferred[Response]] = []
         for answer in answers[:2]:
@@ -339,11 +342,11 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.answer_all(0)
         self.assertEqual(self.called(answers), [False, False, False])
         for count in (1, 2, 3):
-            self.network.pass_ms(0)
+            turns.pop(0)()
             self.network.pump()
             self.assertEqual(self.called(answers), [number < count for number in range(3)])
             self.assertEqual(len(self.there.asked), 3 + min(count, 2))
-        self.network.pass_ms(0)
+            self.assertEqual(len(turns), int(count < 3))
         self.answer_all(3)
         self.assertEqual(self.called(further), [True, True])
 

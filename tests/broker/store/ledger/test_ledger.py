@@ -610,6 +610,32 @@ class RestartTests(LedgerCase):
                 [decode_record(entry.body).body for entry in kept])
             self.assertEqual(box.store.queues.max_offset("T", 0), 90)
 
+    def test_a_thread_removes_the_old_files(self) -> None:
+        """The log begins there at once, and takes no entries before the thread is done."""
+        follower, folder = self.follower, f"{LEDGER_FOLDER}/data"
+        old = follower.disk.list_directory(folder)
+        jobs = hold_jobs(follower)
+        follower.ledger.restart(self.first)
+        late = self.entries_of_leader[self.first.index + 1:]
+        self.assertEqual(self.entries(follower), [self.first])
+        self.assertRaises(EntryRefused, follower.ledger.append, late)
+        self.assertEqual(set(follower.disk.list_directory(folder)) & set(old), set(old))
+        ((job, done),) = jobs
+        job()
+        done.callback(None)
+        self.assertEqual(len(follower.disk.list_directory(folder)), 1)
+        self.copy_to(follower, late)
+        self.assertEqual(self.entries(follower), [self.first, *late])
+
+    def test_a_kill_before_the_old_files_are_removed(self) -> None:
+        """The next start removes them, and the log has its new beginning."""
+        hold_jobs(self.follower)
+        self.follower.ledger.restart(self.first)
+        again = self.follower.after_kill()
+        self.assertEqual(self.entries(again), [self.first])
+        self.assertEqual(len(again.disk.list_directory(f"{LEDGER_FOLDER}/data")), 1)
+        self.copy_to(again, self.entries_of_leader[self.first.index + 1:])
+
     def test_it_refuses_what_cannot_be(self) -> None:
         """A position at which no file starts, or before readable messages, is refused."""
         before = self.data(self.follower)
