@@ -31,6 +31,10 @@ class Questions:
         else:
             self._waiting.append((log_offset, send))
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`ask_readable` has nothing to do, ms; None while nothing waits."""
+        return 0 if self._waiting else None
+
     def ask_readable(self, now_ms: int = 0) -> None:
         """Send the waiting questions whose messages are readable now."""
         waiting = self._waiting

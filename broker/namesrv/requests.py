@@ -109,7 +109,8 @@ class NameServer:
             PeriodicTask("log the size of the key-value configuration", _FIRST_PRINT_MS,
                          _PRINT_INTERVAL_MS, lambda now_ms: self.kv_config.log_size()),
             PeriodicTask("continue long work", CONTINUE_PERIOD_MS,
-                         self.background.period_ms, self.background.step),
+                         self.background.period_ms, self.background.step,
+                         self.background.rest_ms),
         ]
 
     def start(self) -> None:

@@ -50,9 +50,10 @@ _TICK_SECONDS: Final = 0.010
 #: Requests that are read later than this after the start of a round wait, seconds. The queue may
 #: record the start a tick too early.
 _LATE_SECONDS: Final = 0.020 + _TICK_SECONDS
-#: The interval of the ticks after a second without input, seconds. An idle broker would otherwise
-#: spend most of its processor time on them.
+#: The interval of the ticks after so many of them without input, seconds. A broker that gets few
+#: requests would otherwise spend most of its processor time on them.
 _IDLE_TICK_SECONDS: Final = 1.0
+_QUIET_TICKS_MAX: Final = 10
 
 
 class WaitingFrames:
@@ -146,8 +147,8 @@ class RunQueue:
         self._late_at = 0.0
         #: Whether the socket of a connection was read since the last tick.
         self._has_read = False
-        #: The time at which the ticks become rare unless there is a read, seconds.
-        self._idle_at = 0.0
+        #: The number of ticks since the last one that followed a read.
+        self._quiet_ticks = 0
         self._is_idle = False
         self._batch = SliceBatch()
         #: The number of waiting requests, and their bytes, over all connections.
@@ -177,7 +178,6 @@ class RunQueue:
             self.flow_control = IsolatedFlowControl(flow_control)
             now = self._monotonic()
             self._late_at = now + _LATE_SECONDS
-            self._idle_at = now + _IDLE_TICK_SECONDS
             self._tick_call = self._reactor.callLater(_TICK_SECONDS, self._tick)
 
     def stop(self) -> None:
@@ -204,7 +204,7 @@ class RunQueue:
     def _end_idleness(self, now: float) -> None:
         """Tick often again; the read at this time counts as the start of the round."""
         self._is_idle = False
-        self._late_at = now + _LATE_SECONDS
+        self._begin_round(now)
         if self._tick_call is not None:
             self._tick_call.reset(_TICK_SECONDS)
 
@@ -244,14 +244,12 @@ class RunQueue:
             self.flow_control.begin_round(self)
 
     def _tick(self) -> None:
-        now = self._monotonic()
-        if self._has_read:
-            self._has_read = False
-            self._idle_at = now + _IDLE_TICK_SECONDS
-        self._is_idle = now >= self._idle_at
+        self._begin_round(self._monotonic())
+        self._quiet_ticks = 0 if self._has_read else self._quiet_ticks + 1
+        self._has_read = False
+        self._is_idle = self._quiet_ticks >= _QUIET_TICKS_MAX
         self._tick_call = self._reactor.callLater(
             _IDLE_TICK_SECONDS if self._is_idle else _TICK_SECONDS, self._tick)
-        self._begin_round(now)
 
     def _step(self) -> None:
         """Serve connections in order until the time of one slice is over."""

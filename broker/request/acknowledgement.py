@@ -140,6 +140,10 @@ class Acknowledgement:
 
         return waiting.done.addCallback(next_stage)
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`expire` has nothing to do, ms; None while nothing waits."""
+        return 0 if self._waiting else None
+
     def expire(self, _: int) -> None:
         """Give up waits whose time-out is over. This method is called periodically."""
         waiting, now_ms = self._waiting, self._steady_ms()

@@ -76,7 +76,8 @@ def periodic_tasks(
 
     return [
         PeriodicTask("flush the store", 50, 50,
-                     lambda _: store.flush_step(steady_ms())),
+                     lambda _: store.flush_step(steady_ms()),
+                     lambda: store.rest_ms(steady_ms())),
         PeriodicTask("remove old commit-log files", 60_000, retention.period_ms, retention.step),
         PeriodicTask("trim queues and index", 60_000, trimming.period_ms, trimming.step),
         PeriodicTask("save consumer offsets", 10_000,
@@ -84,10 +85,11 @@ def periodic_tasks(
         PeriodicTask("save topics and groups", SAVE_PERIOD_MS, tables.saves.period_ms,
                      tables.saves.step),
         PeriodicTask("continue long work", CONTINUE_PERIOD_MS, background.period_ms,
-                     background.step),
+                     background.step, background.rest_ms),
         PeriodicTask("expire silent clients", 10_000, 10_000, expire_clients),
         PeriodicTask("check waiting pulls", 1000, 1000, pull_hold.check),
-        PeriodicTask("give up late acknowledgements", 100, 100, acknowledgement.expire),
+        PeriodicTask("give up late acknowledgements", 100, 100, acknowledgement.expire,
+                     acknowledgement.rest_ms),
         PeriodicTask("sample statistics", SAMPLE_PERIOD_MS, SAMPLE_PERIOD_MS,
                      lambda _: tables.stats.sample(steady_ms())),
         PeriodicTask("record the day", 1, next_look_ms, record_day),

@@ -23,9 +23,14 @@ class PeriodicTask:
         time.
     :param run: called with the time, Unix ms; the task does not run again until a returned Deferred
         has fired.
+    :param rest_ms: returns how long the task has nothing to do unless something happens in the
+        process, ms; 0 if it has work, and None if it has nothing to do for any time. While the
+        process is idle, runs without work are left out, and the function is called each time that
+        something has happened, so it has to be cheap. None: the task runs each period.
     """
 
     name: str
     first_ms: int
     period_ms: int | Callable[[], int]
     run: Callable[[int], Deferred[None] | None]
+    rest_ms: Callable[[], int | None] | None = None

@@ -81,6 +81,10 @@ class Scheduler:
         """Return the time between two calls of :meth:`step`, ms."""
         return CONTINUE_PERIOD_MS if self._busy else IDLE_PERIOD_MS
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`step` has nothing to do, ms; None while no work waits."""
+        return 0 if self._busy else None
+
     def step(self, now_ms: int = 0) -> None:
         """Continue work for a slice; called periodically."""
         end_ms = self.now_ms() + SLICE_MS

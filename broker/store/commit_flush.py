@@ -93,17 +93,24 @@ class CommitFlush:
 
     def flush_due(self, now_ms: int) -> None:
         """Start a sync when the interval has passed and there is enough to flush."""
-        settings = self.settings
-        elapsed_ms = now_ms - self._last_ms
-        behind = self._log.max_offset - self._log.flushed_offset
-        if self._running or behind <= 0 or elapsed_ms < settings.flush_interval_commit_log:
-            return
-        if self.failure is not None:
-            return
-        min_bytes = settings.flush_commit_log_least_pages * PAGE_SIZE_BYTES
-        if behind >= min_bytes or elapsed_ms >= settings.flush_commit_log_thorough_interval:
+        due_ms = self.due_ms()
+        if due_ms is not None and now_ms >= due_ms:
             self._last_ms = now_ms
             self._run()
+
+    def due_ms(self) -> int | None:
+        """Return when ``flush_due`` starts a sync if nothing more is stored, in ms of its clock.
+
+        :returns: None when there is nothing to flush, a sync runs, or nothing is flushed any more.
+        """
+        behind = self._log.max_offset - self._log.flushed_offset
+        if self._running or behind <= 0 or self.failure is not None:
+            return None
+        settings = self.settings
+        wait_ms = settings.flush_interval_commit_log
+        if behind < settings.flush_commit_log_least_pages * PAGE_SIZE_BYTES:
+            wait_ms = max(wait_ms, settings.flush_commit_log_thorough_interval)
+        return self._last_ms + wait_ms
 
     def _run(self) -> None:
         """Sync the data that is written when the sync begins."""

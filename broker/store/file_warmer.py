@@ -116,6 +116,19 @@ class FileWarmer:
         self._start = -1
         self._running: Deferred[None] | None = None
 
+    @property
+    def has_work(self) -> bool:
+        """Whether ``step`` may have work: the next file is not ready, and no part of it is being
+        warmed.
+        """
+        if self._running is not None:
+            return False
+        log = self._log
+        start = log.next_file_start(log.max_offset - 1) if log.max_offset else 0
+        if start != self._start:
+            return not log.starts or start > log.starts[-1]
+        return self._warming is not None and not self._warming.is_over
+
     def step(self) -> None:
         """Warm a part of the next file, if it is not ready. Call it about every 50 ms."""
         if self._running is not None:

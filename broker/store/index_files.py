@@ -279,6 +279,20 @@ class IndexFiles:
         """Whether all files are complete on disk."""
         return self._round is None and all(file.is_flushed for file in self.files)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether ``step`` has work now, except to begin a round of the file being filled."""
+        if self._waiting or self.lost:
+            return False
+        if self._failure is not None or self._round is not None:
+            return True
+        file = self._next_unflushed()
+        return file is not None and file.tail.is_full()
+
+    def _next_unflushed(self) -> IndexFile | None:
+        """Return the oldest file that needs a round."""
+        return next((file for file in self.files if not file.is_flushed), None)
+
     def step(self, may_begin: bool) -> bool:
         """Do a small part of a flush.
 
@@ -310,7 +324,7 @@ class IndexFiles:
 
     def _begin(self, may_begin: bool) -> bool:
         """Begin the round of the oldest file that needs one; a full file does not wait."""
-        file = next((file for file in self.files if not file.is_flushed), None)
+        file = self._next_unflushed()
         if file is None or not (may_begin or file.tail.is_full()):
             return False
         file.begin_round()

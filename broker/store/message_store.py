@@ -525,6 +525,27 @@ class MessageStore:
         if self._warmer is not None and not self.log_retention.disk_full:
             self._warmer.step()
 
+    def rest_ms(self, now_ms: int) -> int | None:
+        """Return how long ``flush_step`` has nothing to do unless the store changes, ms.
+
+        :param now_ms: the time by the clock for durations.
+        :returns: 0 when it has work; None when the store does not run.
+        """
+        if not self._running:
+            return None
+        if self.dispatch.behind_bytes:
+            return 0
+        due_ms = min(self._looked_ms + STORE_LOOK_INTERVAL_MS,
+                     self._sampled_ms + _SAMPLE_INTERVAL_MS)
+        flush_ms = self.flush.due_ms()
+        if flush_ms is not None:
+            due_ms = min(due_ms, flush_ms)
+        if self._loss is None:
+            if self._warmer is not None and self._warmer.has_work:
+                return 0
+            due_ms = min(due_ms, self.upkeep.due_ms())
+        return max(due_ms - now_ms, 0)
+
     def _look(self) -> None:
         """Stop accepting messages when a folder, or the file being written, has disappeared."""
         lost_paths = [path for path, lock in self._directory_locks.items() if not lock.is_at(path)]

@@ -139,6 +139,26 @@ class Upkeep:
             self._checkpoint_ms = now_ms
             self._save()
 
+    def due_ms(self) -> int:
+        """Return when ``step`` has work next, by the clock for durations, ms; 0 when it has work.
+
+        Messages that are stored until then may make it earlier.
+        """
+        settings, index = self.settings, self._index
+        if self._writing_tails or self._rewriting is not None or self._queues.should_write:
+            return 0
+        thorough_ms = settings.flush_consume_queue_thorough_interval
+        if self._has_much_to_sync():
+            thorough_ms = min(thorough_ms, QUEUE_SYNC_INTERVAL_MS)
+        due_ms = min(self._tails_ms + settings.flush_interval_consume_queue,
+                     self._thorough_ms + thorough_ms,
+                     self._checkpoint_ms + CHECKPOINT_FLUSH_INTERVAL_MS)
+        if index is not None:
+            if index.has_work or index.waiting_bytes >= INDEX_FLUSH_BYTES:
+                return 0
+            due_ms = min(due_ms, self._index_ms + INDEX_FLUSH_INTERVAL_MS)
+        return due_ms
+
     def _step_tails(self, now_ms: int) -> None:
         """Write some tails. Once all are written, sync them every minute, or earlier after heavy
         traffic."""

@@ -86,6 +86,12 @@ class CommitStage:
         """Acknowledge the sends up to an offset of the log."""
         self._waits.end_up_to(offset)
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`expire` has nothing to do, ms; None while no send waits."""
+        has_work = len(self._waits) > 0 or self._will_notify or (
+            self._is_open and self._log.max_offset != self._end)
+        return 0 if has_work else None
+
     def expire(self, _: int = 0) -> None:
         """Answer the sends that have waited too long; periodic."""
         self._notify()

@@ -52,9 +52,24 @@ class DiskWatch:
         #: The end of the durable part of the log when that end last moved, or no sync ran.
         self._flushed = -1
         self._flushed_ms = 0
+        #: Whether nothing was to be done when ``rest_ms`` was last called, and no look since.
+        self._is_resting = False
+
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`look` has nothing to do, ms; None while the disk works."""
+        is_running = self._store.flush.is_running
+        if is_running and self._is_resting:
+            # The sync has begun after the last call, which may be longer ago than a look.
+            self._flushed, self._flushed_ms = self._log.flushed_offset, self._now_ms()
+        has_work = (is_running or self._is_told or self._is_offering
+                    or (self._node.member.is_established
+                        and (self._store.fault(takes_messages=False) or self._find_fullness())))
+        self._is_resting = not has_work
+        return 0 if has_work else None
 
     def look(self, _: int = 0) -> None:
         """Offer the lead when the disk takes no messages; periodic."""
+        self._is_resting = False
         lasting, passing = self._find_fault(), self._find_fullness()
         if not self._node.member.is_established or not (lasting or passing):
             self._is_told = False

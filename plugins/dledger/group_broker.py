@@ -177,6 +177,12 @@ class GroupBroker:
         if self._links is not None:
             self._links.tick(now_ms)
 
+    def _disk_rest_ms(self) -> int | None:
+        return None if self._disk_watch is None else self._disk_watch.rest_ms()
+
+    def _links_rest_ms(self) -> int | None:
+        return None if self._links is None else self._links.rest_ms()
+
     # --- appends
 
     def _is_appendable(self) -> bool:
@@ -211,16 +217,17 @@ class GroupBroker:
     def register_periodic_tasks(self) -> Sequence[PeriodicTask]:
         return [
             PeriodicTask("check the requests to other members", _EXPIRE_PERIOD_MS,
-                         _EXPIRE_PERIOD_MS, self._check_links),
-            PeriodicTask("look at the disk of the leader", LOOK_MS, LOOK_MS, self._watch_disk),
+                         _EXPIRE_PERIOD_MS, self._check_links, self._links_rest_ms),
+            PeriodicTask("look at the disk of the leader", LOOK_MS, LOOK_MS, self._watch_disk,
+                         self._disk_rest_ms),
             PeriodicTask("answer sends that the group has not confirmed", _EXPIRE_PERIOD_MS,
-                         _EXPIRE_PERIOD_MS, self.stage.expire),
+                         _EXPIRE_PERIOD_MS, self.stage.expire, self.stage.rest_ms),
             PeriodicTask("look for the leader of the group", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
-                         self.leader_address.ask_due),
+                         self.leader_address.ask_due, self.leader_address.rest_ms),
             PeriodicTask("compare settings with the leader's", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
-                         self._leader_settings.compare_due),
+                         self._leader_settings.compare_due, self._leader_settings.rest_ms),
             PeriodicTask("copy the leader's tables", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
-                         self.tables.copy_due)]
+                         self.tables.copy_due, self.tables.rest_ms)]
 
     @hookimpl
     def wrap_request_handlers(self, handlers: Mapping[int, AnyHandler]) -> Sequence[AnyHandler]:

@@ -59,6 +59,11 @@ class LeaderAddress:
         self._version += 1
         self._due_ms = 0
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`ask_due` has nothing to do, ms; None while no leader is followed.
+        """
+        return max(self._due_ms - self._broker.steady.now_ms(), 0) if self._follows else None
+
     def ask_due(self, _: int = 0) -> Deferred[None] | None:
         """Ask name servers for the master of the name if that is due; periodic."""
         now_ms = self._broker.steady.now_ms()

@@ -50,14 +50,18 @@ class LeaderSettings:
         self._compared: tuple[int, str] | None = None
         self._due_ms = 0
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`compare_due` has nothing to do, ms; None while it need not ask."""
+        if not self._address.source or self._find_lead() == self._compared:
+            return None
+        return max(self._due_ms - self._broker.steady.now_ms(), 0)
+
     def compare_due(self, _: int = 0) -> Deferred[None] | None:
         """Ask the leader for its settings, unless it was asked in this term; periodic."""
-        now_ms, lead = self._broker.steady.now_ms(), self._find_lead()
-        address = self._address.source
-        if not address or lead == self._compared or now_ms < self._due_ms:
+        if self.rest_ms() != 0:
             return None
-        self._due_ms = now_ms + _PERIOD_MS
-        return Deferred.fromCoroutine(self._compare(address, lead))
+        self._due_ms = self._broker.steady.now_ms() + _PERIOD_MS
+        return Deferred.fromCoroutine(self._compare(self._address.source, self._find_lead()))
 
     async def _compare(self, address: str, lead: tuple[int, str]) -> None:
         try:

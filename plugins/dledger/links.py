@@ -30,6 +30,9 @@ class GroupLinks(Protocol):
     def tick(self, now_ms: int = 0) -> None:
         """Give up requests that are not answered in time; called several times a second."""
 
+    def rest_ms(self) -> int | None:
+        """Return how long ``tick`` has nothing to do, ms; None while no request waits."""
+
     def close(self) -> Deferred[None] | None:
         """Close the port and all connections; requests that wait fail.
 

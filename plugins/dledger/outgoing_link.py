@@ -208,6 +208,11 @@ class OutgoingLink:
             return f"the member {self.member} cannot be reached"
         return ""
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`tick` has nothing to do, ms; None while no request waits."""
+        first = next(iter(self._calls.values()), None)
+        return None if first is None else max(first.sent_ms + ANSWER_MS - self._now_ms(), 0)
+
     def tick(self) -> None:
         """Give up requests that are not answered in time."""
         now_ms = self._now_ms()

@@ -68,6 +68,11 @@ class Peers:
         for link in self._links.values():
             link.tick()
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`tick` has nothing to do; see ``links.GroupLinks``."""
+        return min((rest_ms for link in self._links.values()
+                    if (rest_ms := link.rest_ms()) is not None), default=None)
+
     def close(self) -> Deferred[None] | None:
         """Close the port and all connections; see ``links.GroupLinks``."""
         for link in self._links.values():

@@ -95,11 +95,11 @@ class Plugin:
         if self._is_off:
             return ()
         return [PeriodicTask("check the connections of slaves", _TICK_MS, _TICK_MS,
-                             self.slaves.tick),
+                             self.slaves.tick, self.slaves.rest_ms),
                 PeriodicTask("check the connection to the master", _TICK_MS, _TICK_MS,
-                             self.follower.tick),
+                             self.follower.tick, self.follower.rest_ms),
                 PeriodicTask("copy the master's tables", _COPY_PERIOD_MS, _COPY_PERIOD_MS,
-                             self.tables.copy_due),
+                             self.tables.copy_due, self.tables.rest_ms),
                 PeriodicTask("log the lag of slaves", *_LAG_LOG_MS, self.slaves.log_lag),
                 *(self._acting_tasks() if self.acting.is_on else ())]
 

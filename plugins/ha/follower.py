@@ -162,6 +162,10 @@ class Follower:
 
     # --- connecting
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`tick` has nothing to do, ms; None while no master is followed."""
+        return 0 if self._runs else None
+
     def tick(self, _: int = 0) -> None:
         """Handle heartbeats and silences, and connect when that is due; periodic."""
         if not self._runs:

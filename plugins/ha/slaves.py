@@ -246,6 +246,12 @@ class Slaves:
         for link in list(self._links):
             link.send()
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`tick` has nothing to do, ms; None while there are no slaves."""
+        has_work = (self._links or self._gone or self.waits.count or self._lacking_ms
+                    or self._lacking())
+        return 0 if has_work else None
+
     def tick(self, _: int = 0) -> None:
         """Send heartbeats, check silences, and end sends that waited too long; periodic."""
         for link in list(self._links):

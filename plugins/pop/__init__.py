@@ -76,7 +76,7 @@ class Plugin:
         service = self.service
         return (
             PeriodicTask("end waiting pops and write check points", _TICK_MS, _TICK_MS,
-                         service.tick),
+                         service.tick, service.rest_ms),
             PeriodicTask("revive popped messages", 1, service.revive_period_ms, service.revive),
             PeriodicTask("save the pops of ordered groups", _SAVE_MS, _SAVE_MS,
                          lambda now_ms: self._broker.saves.save_if_changed(service.state.orders)),

@@ -263,6 +263,11 @@ class PopHold:
         if schedule:
             self._schedule()
 
+    @property
+    def next_end_ms(self) -> int | None:
+        """When the first wait may be over, on the clock for durations, ms; None without waits."""
+        return self._deadlines[0][0] if self._deadlines else None
+
     def check(self) -> None:
         """End the waits whose time is over or whose client is gone; called periodically."""
         now_ms = self._broker.steady.now_ms()

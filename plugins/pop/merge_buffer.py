@@ -86,6 +86,12 @@ class MergeBuffer:
         remaining_ms = min(point.revive_time - settings.stay_timeout_ms - now_ms, settings.stay_ms)
         heappush(self._due, (self._steady_ms() + remaining_ms, next(self._numbers), point.key))
 
+    @property
+    def due_ms(self) -> int | None:
+        """When the first check point is written, on the clock for durations, ms; None without one.
+        """
+        return self._due[0][0] if self._due else None
+
     def has(self, key: PointKey) -> bool:
         return key in self._points
 

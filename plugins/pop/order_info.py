@@ -293,6 +293,11 @@ class OrderInfos(SavedTable):
             if until_ms is not None:
                 heappush(self._free, (until_ms, key))
 
+    @property
+    def free_ms(self) -> int | None:
+        """When hidden messages of the first queue become visible, Unix ms; None without any."""
+        return self._free[0][0] if self._free else None
+
     def notify_unblocked(self, now_ms: int) -> None:
         """Wake pops that wait for queues whose hidden messages became visible; periodic."""
         while self._free and self._free[0][0] <= now_ms:

@@ -132,6 +132,26 @@ class PopService:
         for queue in self.queues:
             queue.reset()
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`tick` has nothing to do unless something happens, ms.
+
+        :returns: 0 when it has work; None while nothing waits.
+        """
+        broker, state = self._broker, self.state
+        if broker.is_slave != self._was_slave:
+            return 0
+        steady_ms = broker.steady.now_ms()
+        rests = [due_ms - steady_ms for due_ms in (
+            state.hold.next_end_ms, state.notified.next_end_ms) if due_ms is not None]
+        if self.queues and not broker.is_slave:
+            if state.offsets.waits or any(queue.waits for queue in self.queues):
+                return 0
+            if (due_ms := state.buffer.due_ms) is not None:
+                rests.append(due_ms - steady_ms)
+            if (free_ms := state.orders.free_ms) is not None:
+                rests.append(free_ms - broker.now_ms())
+        return max(min(rests), 0) if rests else None
+
     def tick(self, now_ms: int) -> None:
         """End waits, write due check points, and commit settled offsets."""
         self.state.hold.check()

@@ -34,6 +34,11 @@ __all__ = ["TableCopies"]
 
 #: The time after which a master is asked again for a table that it did not know, ms.
 _UNKNOWN_MS: Final = 600_000
+#: Once the local log has stood still for so long, ms, the processing of messages has ended, and its
+#: progress is settled and copied, because a log is flushed within ten seconds. Tables that record
+#: this processing are then copied with this period, ms.
+_STILL_MS: Final = 15_000
+_STILL_PERIOD_MS: Final = 3000
 
 
 @dataclass(slots=True)
@@ -96,6 +101,9 @@ class TableCopies:
         #: Whether this broker is about to become a master, so that another one may not exist now.
         self._is_last = False
         self._silent, self._shorter = Outage(), Outage()
+        #: The end of the local log, and when it was found to have moved, on the clock for
+        #: durations, ms.
+        self._end, self._moved_ms = -1, 0
 
     def copy_due(self, now_ms: int) -> Deferred[None] | None:
         """Copy the tables that are due, if this broker is a slave. Periodic.
@@ -103,13 +111,54 @@ class TableCopies:
         A slave that stands in for its master does not copy: the returning master takes the slave's
         tables first.
         """
-        broker = self._broker
-        address = self._master() if broker.is_slave and not broker.identity.is_acting else ""
-        if not address or address == self._broker.broker_address:
+        address = self._find_source()
+        if not address:
             return None
         if address != self._address:
             self._begin(address)
         return Deferred.fromCoroutine(self._copy(address))
+
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`copy_due` has nothing to do unless something happens, ms.
+
+        :returns: 0 when it has work; None while there is no master to copy from.
+        """
+        address = self._find_source()
+        if not address:
+            return None
+        if address != self._address:
+            return 0
+        self._look_at_log()
+        due_times: list[int] = []
+        for answer in self._answers:
+            if answer.waiting is None:
+                due_times.append(self._due_ms(answer))
+            elif answer.waiting[1] <= self._reached:
+                return 0
+        if not due_times:
+            return None
+        return max(min(due_times) - self._broker.steady.now_ms(), 0)
+
+    def _look_at_log(self) -> None:
+        """Note whether the local log has moved."""
+        end = self._broker.store.commit_log.max_offset
+        if end != self._end:
+            self._end, self._moved_ms = end, self._broker.steady.now_ms()
+
+    def _due_ms(self, answer: _Answer) -> int:
+        """Return when a request is due, on the clock for durations, ms."""
+        is_still = self._broker.steady.now_ms() - self._moved_ms >= _STILL_MS
+        if (not is_still or not answer.follows_log or not answer.due_ms
+                or answer.period_ms >= _STILL_PERIOD_MS):
+            return answer.due_ms
+        asked_ms = answer.due_ms - answer.period_ms
+        return asked_ms - asked_ms % _STILL_PERIOD_MS + _STILL_PERIOD_MS
+
+    def _find_source(self) -> str:
+        """Return the address of the master to copy from; empty if this broker does not copy."""
+        broker = self._broker
+        address = self._master() if broker.is_slave and not broker.identity.is_acting else ""
+        return "" if address == broker.broker_address else address
 
     def _begin(self, address: str) -> None:
         """Forget the responses of a previous master."""
@@ -126,9 +175,10 @@ class TableCopies:
 
     async def _copy(self, address: str) -> None:
         await self._take_reached(address)
+        self._look_at_log()
         due_ms = self._broker.steady.now_ms()
         due_answers = [answer for answer in self._answers
-                       if answer.waiting is None and answer.due_ms <= due_ms]
+                       if answer.waiting is None and self._due_ms(answer) <= due_ms]
         if due_answers:
             await self._ask(address, due_answers, due_ms)
             await self._take_reached(address)
@@ -149,7 +199,8 @@ class TableCopies:
         own_end = self._broker.store.commit_log.max_offset
         bodies: list[tuple[_Answer, bytes]] = []
         for answer in due_answers:
-            answer.due_ms = due_ms + answer.period_ms
+            # Requests with the same period are due together.
+            answer.due_ms = due_ms - due_ms % answer.period_ms + answer.period_ms
             try:
                 bodies.append((answer, await self._body(address, answer)))
             except RequestRefused as error:

@@ -106,7 +106,7 @@ class Plugin:
         service = self._service
         return (
             PeriodicTask("deliver delayed messages", _FIRST_LOOK_MS, service.look_period_ms,
-                         service.deliver),
+                         service.deliver, service.rest_ms),
             PeriodicTask("save the progress of delayed messages",
                          min(_FIRST_SAVE_MS, self._broker.settings.int("flushDelayOffsetInterval")),
                          lambda: self._broker.settings.int("flushDelayOffsetInterval"),

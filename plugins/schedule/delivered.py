@@ -1,8 +1,8 @@
 """Finds delayed messages that a lost master delivered after its last copied offsets.
 
-A slave copies its master's offsets four times a second. When the slave continues alone, the master
-may already have delivered some of the messages that are due after those offsets. Such deliveries
-are in the messages' own topics, in the slave's copy of the log.
+A slave copies its master's offsets four times a second while its log grows. When the slave
+continues alone, the master may already have delivered some of the messages that are due after those
+offsets. Such deliveries are in the messages' own topics, in the slave's copy of the log.
 
 This search does not exist at Apache, whose slaves deliver these messages again.
 """

@@ -99,6 +99,10 @@ class ScheduleService:
         #: failed the time of the next attempt, ms on the clock for durations.
         self._escaping: set[int] = set()
         self._again_ms: dict[int, int] = {}
+        #: The place of dispatch at the last round if it delivered nothing, and the time at which
+        #: the next message is due, Unix ms; None: no message waits.
+        self._seen_end = -1
+        self._next_due_ms: int | None = None
 
     # --- into the schedule topic
 
@@ -131,9 +135,23 @@ class ScheduleService:
         """Return the time until the next round, which is short while due messages remain."""
         return 1 if self._has_more else LOOK_PERIOD_MS
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`deliver` has nothing to do unless something happens, ms.
+
+        :returns: 0 when it has work; None while no message waits.
+        """
+        broker = self._broker
+        if not broker.delivers:
+            return None
+        if self._follows or self._seen_end != broker.store.dispatch.offset:
+            return 0
+        next_ms = self._next_due_ms
+        return None if next_ms is None else max(next_ms - broker.now_ms(), 0)
+
     def deliver(self, now_ms: int) -> None:
         """Deliver the messages that are due, at most one batch of each level."""
         self._has_more = False
+        self._seen_end, self._next_due_ms = -1, None
         if not self._broker.delivers:
             return
         if self._follows:
@@ -143,23 +161,27 @@ class ScheduleService:
         if self._by_master.look_on():
             self._has_more = True
             return
+        seen_end = self._broker.store.dispatch.offset
         for level in self.levels.lengths_ms:
-            if level not in self._escaping:
-                self._deliver_level(level, now_ms)
+            if level in self._escaping or self._deliver_level(level, now_ms):
+                seen_end = -1
+        self._seen_end = seen_end
 
-    def _deliver_level(self, level: int, now_ms: int) -> None:
+    def _deliver_level(self, level: int, now_ms: int) -> bool:
+        """Deliver a batch of a level; :returns: whether any message was due."""
         offset = self._corrected_offset(level)
         if offset == self._broker.store.queues.max_offset(SCHEDULE_TOPIC, level - 1):
-            return
+            return False
         due, next_offset = self._due(level, offset, now_ms)
         if next_offset == offset:
-            return
+            return False
         # Messages that need no delivery cost no time, so the next round may follow at once.
         self._has_more |= not due
         if self._broker.is_slave:
             self._escape(level, offset, due, next_offset)
         else:
             self._settle(level, due, next_offset, self._append([record for _, record in due]))
+        return True
 
     def _escape(
         self, level: int, offset: int, due: list[tuple[int, MessageRecord]], next_offset: int
@@ -265,6 +287,7 @@ class ScheduleService:
         for log_offset, size, due_ms in entries:
             # A message that is due later than its level allows was stored by a wrong clock.
             if now_ms < due_ms <= now_ms + length_ms or (due and size > remaining_bytes):
+                self._next_due_ms = min(due_ms, self._next_due_ms or due_ms)
                 break
             remaining_bytes -= size
             if offset not in ahead:

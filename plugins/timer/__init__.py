@@ -122,7 +122,8 @@ class Plugin:
             return ()
         settings = self._broker.settings
         return (
-            PeriodicTask("enter and deliver timed messages", 1, service.period_ms, service.turn),
+            PeriodicTask("enter and deliver timed messages", 1, service.period_ms, service.turn,
+                         service.rest_ms),
             PeriodicTask("save the progress of timed messages",
                          settings.int("timerFlushIntervalMs"),
                          lambda: settings.int("timerFlushIntervalMs"), service.save_if_due),

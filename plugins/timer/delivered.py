@@ -56,6 +56,11 @@ class Delivered:
         #: Messages that were delivered elsewhere, and not here, since the start.
         self.count = 0
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether :meth:`look_on` has more to search."""
+        return self._messages is not None
+
     def take(self, queue_offset: int, read_ms: int) -> None:
         """Note that another broker has delivered the messages before this offset and this time.
 

@@ -73,6 +73,11 @@ class Dequeue:
         """Whether the delivery of a slot has begun and is not finished."""
         return self._work is not None
 
+    def has_due(self, ready_ms: int) -> bool:
+        """Whether a slot is being delivered, or the next one is over; see :meth:`step`."""
+        next_ms = self._wheel.next_ms
+        return self._work is not None or (next_ms is not None and next_ms < ready_ms)
+
     def begin(self, read_ms: int) -> None:
         """Continue after a start."""
         self._done_ms = read_ms

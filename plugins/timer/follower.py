@@ -56,6 +56,8 @@ class TimerFollower:
         self._delivered = delivered
         #: The last copied check point, until this broker is a master and has reached it.
         self._master: TimerCheckpoint | None = None
+        #: The check point for which the delivered slots were forgotten last.
+        self._moved_to: TimerCheckpoint | None = None
         #: Whether this broker has continued on its own after the last copied check point.
         self.has_gone_on = False
         #: The ends of the local log when the last two check points were taken, the latest first.
@@ -117,6 +119,16 @@ class TimerFollower:
             self._enqueue.offset < self._master.master_timer_queue_offset
             and self._enqueue.backlog > 0)
 
+    @property
+    def has_master(self) -> bool:
+        """Whether a copied check point counts until :meth:`end`."""
+        return self._master is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether :meth:`step` has not handled the last copied check point yet."""
+        return self._master is not self._moved_to
+
     def _decoded(self, body: bytes) -> TimerCheckpoint:
         """:raises WireError: when the body is not a check point of the past."""
         if len(body) < VALUES_SIZE:
@@ -130,6 +142,7 @@ class TimerFollower:
 
     def step(self, now_ms: int) -> bool:
         """Enter some of the master's messages; :returns: whether there may be more."""
+        self._moved_to = self._master
         if self._master is None:
             return False
         self._move()

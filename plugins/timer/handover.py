@@ -53,19 +53,24 @@ class Handover:
         return not self._enqueue.is_whole and not self._late.is_failing
 
     @property
-    def _is_unsettled(self) -> bool:
+    def is_unsettled(self) -> bool:
+        """Whether :meth:`step` has work, or responses of other brokers are awaited."""
+        return bool(self._waits) or self._has_unsettled
+
+    @property
+    def _has_unsettled(self) -> bool:
         return self.is_on_its_way or (
             self._following.has_gone_on and self._broker.is_slave
             and (self._has_slot or self._has_late))
 
     def step(self) -> bool:
         """Finish some of the work; :returns: whether more can be done at once."""
-        if self._is_unsettled:
+        if self._has_unsettled:
             if self._has_slot:
                 self._dequeue.step(self._enqueue.ready_ms)
             if self._has_late:
                 self._enqueue.store_late()
-        if not self._is_unsettled:
+        if not self._has_unsettled:
             waits, self._waits = self._waits, []
             for each in waits:
                 each.callback(None)
@@ -74,7 +79,7 @@ class Handover:
 
     def settled(self) -> Deferred[None]:
         """Wait until all work is finished."""
-        if not self._is_unsettled:
+        if not self._has_unsettled:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
         self._waits.append(waiting)

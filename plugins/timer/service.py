@@ -205,6 +205,31 @@ class TimerService:
         part_ms = self.tick_ms // TURNS_PER_TICK
         return part_ms - self._broker.now_ms() % part_ms
 
+    def rest_ms(self) -> int | None:
+        """Return how long :meth:`turn` has nothing to do unless something happens, ms.
+
+        :returns: 0 when it has work; None while it would do nothing.
+        """
+        if not self._is_loaded or self._is_stopped or self._goes_back:
+            return None
+        broker, following = self._broker, self.following
+        if self._has_more or self._settling.is_unsettled or following.is_behind:
+            return 0
+        if not broker.delivers:
+            return 0 if broker.is_slave and following.has_news else None
+        if following.has_master or self.delivered.is_searching or self._has_due():
+            return 0
+        tick_ms, now_ms = self.tick_ms, broker.now_ms()
+        is_over = self.wheel.floor_ms(now_ms) > self.enqueue.write_ms
+        return 0 if is_over else tick_ms - now_ms % tick_ms
+
+    def _has_due(self) -> bool:
+        """Whether messages can be entered or delivered now."""
+        settings, enqueue, dequeue = self._broker.settings, self.enqueue, self.dequeue
+        if not settings.flag("timerStopEnqueue") and (enqueue.backlog or not enqueue.is_whole):
+            return True
+        return not settings.flag("timerStopDequeue") and dequeue.has_due(enqueue.ready_ms)
+
     def turn(self, now_ms: int) -> None:
         """Enter some messages and deliver some."""
         self._has_more = False

@@ -164,24 +164,38 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_ticks_are_rare_without_input(self) -> None:
-        """After a second without a read the ticks are rare, and the next read is not late."""
+        """After ten ticks without a read the ticks are rare, and the next read is not late."""
         watching = Watching()
         self.run_queue.start(watching)  # type: ignore[arg-type]
         for _ in range(300):
             self.advance(0.01)
-        self.assertLess(watching.rounds, 110)
+        self.assertLessEqual(watching.rounds, 13)
         self.seconds[0] += 0.5
         begin, rounds = self.seconds[0], watching.rounds
         self.assertFalse(self.run_queue.is_behind(begin, 1))
         self.assertFalse(self.run_queue.is_behind(begin + 0.025, 1))
         self.assertTrue(self.run_queue.is_behind(begin + 0.031, 1))
-        for _ in range(50):
+        self.assertEqual(watching.rounds, rounds + 1)
+        for _ in range(6):
             self.advance(0.01)
-        self.assertEqual(watching.rounds, rounds + 50)
+        self.assertEqual(watching.rounds, rounds + 7)
         self.run_queue.is_behind(self.seconds[0], 1)
-        for _ in range(95):
+        for _ in range(9):
             self.advance(0.01)
-        self.assertEqual(watching.rounds, rounds + 145)
+        self.assertEqual(watching.rounds, rounds + 16)
+        for _ in range(80):
+            self.advance(0.01)
+        self.assertEqual(watching.rounds, rounds + 18)
+
+    def test_a_long_round_is_no_pause(self) -> None:
+        """A round without reads counts once, however long it lasts, and later reads are late."""
+        watching = Watching()
+        self.run_queue.start(watching)  # type: ignore[arg-type]
+        self.run_queue.is_behind(self.seconds[0], 1)
+        self.advance(0.01)
+        self.advance(2)
+        self.seconds[0] += 0.05
+        self.assertTrue(self.run_queue.is_behind(self.seconds[0], 1))
         self.run_queue.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 

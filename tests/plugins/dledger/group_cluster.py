@@ -78,6 +78,10 @@ class _Links:
     def ask(self, peer: str, request: Request, *, bulk: bool) -> Deferred[Response]:
         return self._links.ask(self._server.member, peer, request)
 
+    def rest_ms(self) -> int | None:
+        """A tick does nothing."""
+        return None
+
     def tick(self, now_ms: int = 0) -> None:
         """Each request ends by itself in this network, so a tick does nothing."""
 

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.api import Broker
+from twistmq.broker.api import Broker, PeriodicTask
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header
@@ -37,6 +37,8 @@ NAMES: Final = ("n0", "n1", "n2")
 TOPIC: Final = "T"
 #: The time between two rounds of periodic tasks, ms.
 _TASKS_MS: Final = 100
+#: The longest rest of a task, ms.
+_REST_MAX_MS: Final = 1000
 #: The settings of all members.
 SETTINGS: Final = {
     "enableDLegerCommitLog": "true", "dLegerGroup": "g", "dledger.quick_failover": "true",
@@ -78,11 +80,19 @@ class Machine:
         self.answer: Answer | None = None
         self.peer_gone: Callable[[str], None] | None = None
         self._due: dict[object, int] = {}
+        #: When each task ran last, ms.
+        self._ran: dict[object, int] = {}
+        #: The number of runs, and of runs that were left out because the task rested.
+        self.runs = self.rests = 0
 
     # GroupLinks
 
     def ask(self, peer: str, request: Request, *, bulk: bool) -> Deferred[Response]:
         return self.group.ask(self.name, peer, request)
+
+    def rest_ms(self) -> int | None:
+        """A tick does nothing."""
+        return None
 
     def tick(self, now_ms: int = 0) -> None:
         """Each request ends by itself in this network, so a tick does nothing."""
@@ -122,9 +132,10 @@ class Machine:
         host.find_members, host.ask_server = self.group.find_members, self.group.ask_server
         self._due = {task: self.group.now_ms() + task.first_ms
                      for task in self.kernel.periodic_tasks}
+        self._ran = {}
 
     def run_tasks(self) -> None:
-        """Run the periodic tasks that are due."""
+        """Run the periodic tasks that are due, unless they rest."""
         now_ms = self.group.now_ms()
         assert self.box is not None
         self.box.now_ms = now_ms
@@ -132,9 +143,22 @@ class Machine:
             if self._due[task] <= now_ms:
                 period = task.period_ms
                 self._due[task] = now_ms + (period() if callable(period) else period)
+                if now_ms < self._ran.get(task, 0) + _REST_MAX_MS and _rests(task):
+                    self.rests += 1
+                    continue
+                self._ran[task] = now_ms
+                self.runs += 1
                 waiting = task.run(now_ms)
                 if waiting is not None:
                     waiting.addErrback(lambda failure: failure.trap(RemotingError))
+
+
+def _rests(task: PeriodicTask) -> bool:
+    """Return whether a task has nothing to do until its next run."""
+    if task.rest_ms is None:
+        return False
+    rest_ms = task.rest_ms()
+    return rest_ms is None or rest_ms > _TASKS_MS
 
 
 class KernelGroup:

@@ -97,6 +97,10 @@ class Machine:
 
     # GroupLinks
 
+    def rest_ms(self) -> int | None:
+        """A tick does nothing."""
+        return None
+
     def tick(self, now_ms: int = 0) -> None:
         """Each request ends by itself in this network, so a tick does nothing."""
 

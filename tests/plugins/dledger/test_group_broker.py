@@ -12,9 +12,11 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
+from twistmq.broker.store.commit_flush import CommitFlush
 from twistmq.broker.testing.disk import MemoryDisk
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.raw_client import pull_header, records_of
+from twistmq.plugins.dledger.group_broker import GroupBroker
 from twistmq.plugins.dledger.settings import GroupSettings
 from twistmq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from twistmq.protocol.codes import RequestCode, ResponseCode
@@ -59,6 +61,63 @@ class GroupCase(SynchronousTestCase):
         end = self.group.machines[name].kernel.store.commit_log.max_offset
         return {file: disk.read_file(f"{folder}/{file}")[: max(0, end - int(file))]
                 for file in disk.list_directory(folder) if file.isdecimal() and int(file) < end}
+
+
+class RestTests(GroupCase):
+    """The periodic tasks of a group without clients."""
+
+    def rests(self, machine: Machine) -> dict[str, int | None]:
+        """Return how long each task of a member may rest that has work now, or soon."""
+        rests = {task.name: task.rest_ms() for task in machine.kernel.periodic_tasks
+                 if task.rest_ms is not None}
+        return {name: rest_ms for name, rest_ms in rests.items()
+                if rest_ms is not None and rest_ms < 100}
+
+    def test_members_rest(self) -> None:
+        """Hardly any task runs more than once a second."""
+        self.group.run(20)
+        for machine in self.group.alive:
+            machine.runs = machine.rests = 0
+        self.group.run(10)
+        for machine in self.group.alive:
+            self.assertLess(machine.runs, 250, machine.name)
+            self.assertGreater(machine.rests, 400, machine.name)
+
+    def test_a_send_that_waits(self) -> None:
+        """The leader checks it until the group has answered or it is late."""
+        self.group.run(2)
+        wait = "answer sends that the group has not confirmed"
+        self.assertNotIn(wait, self.rests(self.leader))
+        for follower in self.followers:
+            self.group.isolate(follower.name)
+        reply = self.group.begin_send(self.leader, b"late")
+        self.assertEqual(self.rests(self.leader)[wait], 0)
+        self.group.until(reply, "no reply", 4)
+        self.assertNotIn(wait, self.rests(self.leader))
+
+    def test_the_disk_of_the_leader(self) -> None:
+        """It is looked at while a sync runs, or while it takes no messages."""
+        self.group.run(2)
+        look = "look at the disk of the leader"
+        follower = self.followers[0]
+        for machine in (self.leader, follower):
+            self.assertNotIn(look, self.rests(machine))
+            machine.kernel.store.log_retention.disk_full = True
+        self.assertEqual((look in self.rests(self.leader), look in self.rests(follower)),
+                         (True, False))
+        self.leader.kernel.store.log_retention.disk_full = False
+        self.assertNotIn(look, self.rests(self.leader))
+        self.patch(CommitFlush, "is_running", True)
+        self.assertIn(look, self.rests(self.leader))
+
+    def test_the_leader_of_a_follower(self) -> None:
+        """Name servers are asked again in time; a leader asks nothing."""
+        self.group.run(2)
+        ask = self.box(self.followers[0]).plugin(GroupBroker).leader_address
+        rest_ms = ask.rest_ms()
+        assert rest_ms is not None
+        self.assertLessEqual(rest_ms, 3000)
+        self.assertIs(self.box(self.leader).plugin(GroupBroker).leader_address.rest_ms(), None)
 
 
 class RoleTests(GroupCase):

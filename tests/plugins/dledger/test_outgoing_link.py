@@ -79,6 +79,19 @@ class OutgoingLinkTests(SynchronousTestCase):
             self.network.pump()
             self.assertEqual(self.successResultOf(answer), response)
 
+    def test_rests(self) -> None:
+        """The links have nothing to check until the first request is late."""
+        self.assertIs(self.here.peers.rest_ms(), None)
+        self.ask()
+        self.network.pass_ms(100)
+        self.ask(PUSH, bulk=True)
+        self.assertEqual(self.here.peers.rest_ms(), outgoing_link.ANSWER_MS - 100)
+        self.network.pump()
+        next(waiting for asked, waiting in self.there.asked if asked == HEARTBEAT).callback(
+            HeartbeatResponse())
+        self.network.pump()
+        self.assertEqual(self.here.peers.rest_ms(), outgoing_link.ANSWER_MS)
+
     def test_responses_in_another_order(self) -> None:
         """Each response is passed to the request that it answers."""
         answers = [self.ask(), self.ask(VOTE), self.ask()]

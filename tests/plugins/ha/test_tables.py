@@ -195,6 +195,30 @@ class CopyTests(GroupCase):
         self.assertIn((MASTER, RequestCode.GET_ALL_TOPIC_CONFIG), self.asked)
         self.assertIn("T", self.slave.kernel.topic_config.table)
 
+    def test_progress_is_copied_seldom_while_the_log_stands_still(self) -> None:
+        """The next message ends that at once; other tables keep their period."""
+        codes = (RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_TOPIC_CONFIG)
+
+        def asked() -> list[int]:
+            counts = [[code for _, code in self.asked].count(code) for code in codes]
+            self.asked.clear()
+            return counts
+
+        self.send()
+        self.copy_log()
+        self.pass_time(12_000)
+        self.assertEqual(asked(), [48, 4])
+        self.pass_time(6000)
+        asked()
+        self.pass_time(12_000)
+        self.assertEqual(asked(), [4, 4])
+        self.send()
+        self.copy_log()
+        self.pass_time(250)
+        self.assertEqual(asked()[0], 1)
+        self.pass_time(1000)
+        self.assertEqual(asked()[0], 4)
+
     def test_a_table_that_an_older_master_lacks_is_said_once(self) -> None:
         """The table is requested seldom; the others are copied."""
         code = RequestCode.GET_ALL_DELAY_OFFSET
