@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twistmq.broker.api import BrokerError, RequestRefused, ResponseCode
 from twistmq.broker.api.errors import RemotingError
@@ -195,22 +196,26 @@ class TableCopies:
         return self._broker.store.dispatch.offset
 
     async def _ask(self, address: str, due_answers: Sequence[_Answer], due_ms: int) -> None:
-        """Request tables, and afterwards the master's log end as an upper bound for them."""
+        """Request tables together, and afterwards the master's log end as a bound for them."""
         own_end = self._broker.store.commit_log.max_offset
+        results: list[tuple[bool, Any]] = await DeferredList(
+            [Deferred.fromCoroutine(self._body(address, answer)) for answer in due_answers],
+            consumeErrors=True)
         bodies: list[tuple[_Answer, bytes]] = []
-        for answer in due_answers:
+        for answer, (_, result) in zip(due_answers, results, strict=True):
             # Requests with the same period are due together.
             answer.due_ms = due_ms - due_ms % answer.period_ms + answer.period_ms
-            try:
-                bodies.append((answer, await self._body(address, answer)))
-            except RequestRefused as error:
-                self._refused(address, answer, error)
-            except RemotingError as error:
-                # The master does not answer, and would not answer the remaining requests.
-                self._failed(self._silent, address, "its tables", error)
+            if not isinstance(result, Failure):
+                answer.outage.ends()
+                bodies.append((answer, result))
+            elif isinstance(result.value, RequestRefused):
+                self._refused(address, answer, result.value)
+            elif isinstance(result.value, RemotingError):
+                # The remaining requests stay due, because the master may answer again soon.
+                self._failed(self._silent, address, "its tables", result.value)
                 return
             else:
-                answer.outage.ends()
+                result.raiseException()
         if not bodies:
             return
         try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from twisted.internet.defer import ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from tests.kernel_case import run_task
-from tests.plugins.ha.group_case import MASTER, GroupCase
+from tests.plugins.ha.group_case import COPY, MASTER, GroupCase
 from twistmq.plugins import ha, pop, timer
 from twistmq.plugins.replica.kernel_tables import offsets_of
 from twistmq.plugins.static_topic.mapping import (
@@ -28,6 +28,7 @@ from twistmq.protocol.bodies import (
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import RemotingTimeout
+from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers.topic import CreateTopicRequestHeader
 
 VIP = "127.0.0.1:10909"
@@ -206,8 +207,10 @@ class CopyTests(GroupCase):
 
         self.send()
         self.copy_log()
-        self.pass_time(12_000)
-        self.assertEqual(asked(), [48, 4])
+        self.pass_time(3000)
+        asked()
+        self.pass_time(9000)
+        self.assertEqual(asked(), [36, 3])
         self.pass_time(6000)
         asked()
         self.pass_time(12_000)
@@ -218,6 +221,33 @@ class CopyTests(GroupCase):
         self.assertEqual(asked()[0], 1)
         self.pass_time(1000)
         self.assertEqual(asked()[0], 4)
+
+    def test_requests_go_together(self) -> None:
+        """No request waits for the answer to another one, except the one for the end of the log."""
+        asked: list[tuple[int, Deferred[None]]] = []
+
+        async def ask_server(
+            address: str, code: int, header: CommandHeader | None, body: bytes = b"", *,
+            timeout_ms: int,
+        ) -> RemotingCommand:
+            waiting: Deferred[None] = Deferred()
+            asked.append((code, waiting))
+            await waiting
+            return await self.ask_server(address, code, header, body, timeout_ms=timeout_ms)
+
+        self.slave.host.ask_server = ask_server  # type: ignore[method-assign]
+        self.send()
+        self.copy_log()
+        run_task(self.slave, COPY)
+        codes = [code for code, _ in asked]
+        self.assertGreaterEqual(len(codes), 4)
+        self.assertNotIn(RequestCode.GET_BROKER_RUNTIME_INFO, codes)
+        for _, waiting in asked[::-1]:
+            waiting.callback(None)
+        self.assertEqual(len(asked), len(codes) + 1)
+        self.assertNotIn("T", self.slave.kernel.topic_config.table)
+        asked[-1][1].callback(None)
+        self.assertIn("T", self.slave.kernel.topic_config.table)
 
     def test_a_table_that_an_older_master_lacks_is_said_once(self) -> None:
         """The table is requested seldom; the others are copied."""
