@@ -53,7 +53,7 @@ _LATE_SECONDS: Final = 0.020 + _TICK_SECONDS
 #: The interval of the ticks after so many of them without input, seconds. A broker that gets few
 #: requests would otherwise spend most of its processor time on them.
 _IDLE_TICK_SECONDS: Final = 1.0
-_QUIET_TICKS_MAX: Final = 10
+_QUIET_TICKS_MAX: Final = 5
 
 
 class WaitingFrames:

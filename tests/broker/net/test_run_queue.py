@@ -164,28 +164,28 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_ticks_are_rare_without_input(self) -> None:
-        """After ten ticks without a read the ticks are rare, and the next read is not late."""
+        """After five ticks without a read the ticks are rare, and the next read is not late."""
         watching = Watching()
         self.run_queue.start(watching)  # type: ignore[arg-type]
         for _ in range(300):
             self.advance(0.01)
-        self.assertLessEqual(watching.rounds, 13)
+        self.assertLessEqual(watching.rounds, 8)
         self.seconds[0] += 0.5
         begin, rounds = self.seconds[0], watching.rounds
         self.assertFalse(self.run_queue.is_behind(begin, 1))
         self.assertFalse(self.run_queue.is_behind(begin + 0.025, 1))
         self.assertTrue(self.run_queue.is_behind(begin + 0.031, 1))
         self.assertEqual(watching.rounds, rounds + 1)
-        for _ in range(6):
+        for _ in range(4):
             self.advance(0.01)
-        self.assertEqual(watching.rounds, rounds + 7)
+        self.assertEqual(watching.rounds, rounds + 5)
         self.run_queue.is_behind(self.seconds[0], 1)
-        for _ in range(9):
+        for _ in range(4):
             self.advance(0.01)
-        self.assertEqual(watching.rounds, rounds + 16)
+        self.assertEqual(watching.rounds, rounds + 9)
         for _ in range(80):
             self.advance(0.01)
-        self.assertEqual(watching.rounds, rounds + 18)
+        self.assertEqual(watching.rounds, rounds + 11)
 
     def test_a_long_round_is_no_pause(self) -> None:
         """A round without reads counts once, however long it lasts, and later reads are late."""
