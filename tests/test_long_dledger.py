@@ -382,11 +382,11 @@ class SoakTests(SynchronousTestCase):
 
     def test_readers_of_ours_come_to_the_end(self) -> None:
         """Those of Apache's followers are refused."""
+        self.patch(dledger_soak, "PATIENCE_SECONDS", 0)
         self.readers[0].has_all_since.return_value = False
         self.send(0)
         self.assertEqual(self.judge(), [])
         self.readers[1].has_all_since.return_value = False
-        self.patch(dledger_soak, "PATIENCE_SECONDS", 0)
         with self.assertRaises(AssertionError):
             self.judge()
 
@@ -407,10 +407,10 @@ class SoakTests(SynchronousTestCase):
         """A process that has ended has none."""
         folder = Path(self.mktemp())
         (folder / "below").mkdir(parents=True)
-        for name in ("a", "below/b"):
+        for name in ("a", "below/b", "below/c"):
             (folder / name).touch()
         figures = read_figures(os.getpid(), folder)
-        self.assertEqual(figures.files, 2)
+        self.assertEqual(figures.files, 3)
         self.assertGreater(min(figures), 1)
         with self.assertRaises(OSError):
             read_figures(-1, folder)
