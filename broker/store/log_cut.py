@@ -165,14 +165,19 @@ class LogCut:
 
         self._lock.run(lambda: self._in_thread(job)).addBoth(finished)
 
-    def begin_again(self, offset: int, begin: Callable[[], Callable[[], None]]) -> None:
+    def begin_again(
+        self, offset: int, begin: Callable[[], Callable[[], None]],
+        size_max: int = CUT_AT_ONCE_MAX,
+    ) -> None:
         """Let the log begin again at a later offset in one turn, and drop everything before it.
 
         Queues and index keep the entries of the dropped messages until they expire. A thread
-        removes the files, and the log takes no bytes until it is done (``is_finishing``).
+        removes the files of a long log, and the log takes no bytes until it is done
+        (``is_finishing``).
 
         :param offset: where a file must start, after all that is readable.
         :param begin: moves the log there, and returns the job that removes the files.
+        :param size_max: the size of the longest log whose files are removed in this turn, in bytes.
         :raises StoreError: when messages after the offset are readable, when another cut is
             running, or when the disk fails; in the last case the store accepts no more messages.
         """
@@ -182,15 +187,19 @@ class LogCut:
                              f"begin at {offset}")
         if self._lock.locked:
             raise StoreError("another cut of the log is running")
+        is_large = log.max_offset - log.min_offset > size_max
         if log.max_offset > log.min_offset:
             self.log.warn("the log from {begin} to {end} is dropped, it begins again at {offset}",
                           begin=log.min_offset, end=log.max_offset, offset=offset)
         try:
             self._checkpoint.lower(1, offset)
             remove = begin()
+            if not is_large:
+                remove()
         except (StoreError, OSError) as error:
             raise self._given_up(error) from error
-        self._finish_in_thread(remove)
+        if is_large:
+            self._finish_in_thread(remove)
         self._flush.cut(offset)
         dispatch.reset(offset)
         for queue in self._queues:

@@ -384,7 +384,7 @@ class Ledger:
         self._store.require_readable()
         self._store.log_cut.begin_again(
             entry.position, lambda: log.begin_again(
-                entry.position, self._writes([entry], entry.position)))
+                entry.position, self._writes([entry], entry.position)), self.cut_size_max)
         log.last_store_timestamp = record_store_timestamp(entry.body)
 
     # --- agreement

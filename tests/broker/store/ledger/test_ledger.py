@@ -615,6 +615,7 @@ class RestartTests(LedgerCase):
         follower, folder = self.follower, f"{LEDGER_FOLDER}/data"
         old = follower.disk.list_directory(folder)
         jobs = hold_jobs(follower)
+        follower.ledger.cut_size_max = 0
         follower.ledger.restart(self.first)
         late = self.entries_of_leader[self.first.index + 1:]
         self.assertEqual(self.entries(follower), [self.first])
@@ -627,9 +628,18 @@ class RestartTests(LedgerCase):
         self.copy_to(follower, late)
         self.assertEqual(self.entries(follower), [self.first, *late])
 
+    def test_a_new_ledger_takes_entries_at_once(self) -> None:
+        """It has no files that a thread would remove."""
+        new = self.make()
+        jobs = hold_jobs(new)
+        new.ledger.restart(self.first)
+        self.copy_to(new, self.entries_of_leader[self.first.index + 1:])
+        self.assertEqual(jobs, [])
+
     def test_a_kill_before_the_old_files_are_removed(self) -> None:
         """The next start removes them, and the log has its new beginning."""
         hold_jobs(self.follower)
+        self.follower.ledger.cut_size_max = 0
         self.follower.ledger.restart(self.first)
         again = self.follower.after_kill()
         self.assertEqual(self.entries(again), [self.first])
