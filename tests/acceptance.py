@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,9 +63,11 @@ def faults(page: Path, count: int) -> list[str]:
     return wrong
 
 
-def _names_of(path: Path) -> set[str]:
+@cache
+def _names_of(path: Path) -> frozenset[str]:
     """Return the names of the functions in a file of tests; empty if the file does not exist."""
     if not path.exists():
-        return set()
-    return {node.name for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        return frozenset()
+    return frozenset(
+        node.name for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
