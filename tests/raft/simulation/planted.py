@@ -28,6 +28,8 @@ from typing import Any, Final, Protocol
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace as changed
+
 from tests.raft.simulation.disk import DiskLog
 from tests.raft.simulation.java_machine import MixedSimulation
 from tests.raft.simulation.machine import Machine
@@ -43,8 +45,9 @@ from twistmq.raft.election import Election
 from twistmq.raft.follower import Follower
 from twistmq.raft.hard_state import HardState
 from twistmq.raft.leader import Leader
+from twistmq.raft.member import Member
 from twistmq.raft.member_state import MemberState
-from twistmq.raft.messages import PushResponse, PushType, ResponseCode, VoteResult
+from twistmq.raft.messages import PushResponse, PushType, Request, ResponseCode, VoteResult
 from twistmq.raft.outbox import Outbox
 from twistmq.raft.parked_pushes import ParkedPush, ParkedPushes
 from twistmq.raft.pusher import Pusher, _Phase
@@ -497,6 +500,14 @@ def _wall_clock(replace: Replace) -> None:
     replace(Machine, "local_ms", local_ms)
 
 
+def _other_group_obeyed(replace: Replace) -> None:
+    true_answer = Member._answer_request
+
+    def answer_request(self: Member, question: int, request: Request) -> None:
+        true_answer(self, question, changed(request, group=self._state.settings.group))
+    replace(Member, "_answer_request", answer_request)
+
+
 PLANTED: Final = (
     PlantedBug("M1", "a vote is answered before it is stored", ("I2", "I3"), _vote_before_stored,
                is_quick=True),
@@ -567,4 +578,6 @@ PLANTED: Final = (
     PlantedBug("M50", "a majority is one member too small", ("I6", "I9", "I12"),
                _own_end_not_needed, is_quick=True),
     PlantedBug("M51", "parked pushes outlive the lead", ("I8", "I16"), _parked_kept_over_terms),
+    PlantedBug("M52", "a request of another group is obeyed", ("I20",), _other_group_obeyed,
+               is_quick=True),
 )

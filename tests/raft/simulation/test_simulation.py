@@ -37,6 +37,11 @@ class SimulationTests(SynchronousTestCase):
         """In this seed, a member whose disk was replaced has joined only by what a kill left."""
         Simulation(49_423).run()
 
+    def test_a_request_astray_at_the_time_of_an_election(self) -> None:
+        """In these seeds, a member does what is due in the turn of a request that it refuses."""
+        for seed in (118_430, 163_230):
+            Simulation(seed).run()
+
     def test_the_same_seed_does_the_same(self) -> None:
         """A seed always takes the same steps, and another seed takes other ones."""
         steps = []
