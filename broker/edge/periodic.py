@@ -29,10 +29,10 @@ _PERIOD_UNKNOWN_MS: Final = 60_000
 #: Delays that are not shorter than this end at a multiple of it, seconds. The tasks of a process
 #: then run together, so that an idle process is woken up some twenty times a second.
 _GRAIN_S: Final = 0.05
-#: The longest rest, seconds. Rests that could be longer end at multiples of it, all together. A
-#: task that waits for a time of the wall clock notices after a rest that the clock was set.
+#: The longest rest, seconds. Longer rests end at a multiple of it, so that they end together. After
+#: a rest, a task that waits for a time of the wall clock notices that the clock was set.
 _REST_MAX_S: Final = 1.0
-#: The error of a rest, because the clocks in ms are less exact than the timers, seconds.
+#: The possible error of a rest, seconds: the clocks in ms are less exact than the timers.
 _REST_MARGIN_S: Final = 0.001
 
 
@@ -51,10 +51,11 @@ class PeriodicService(Service):
         self._tasks = tasks
         self._stalls = stalls
         self._calls: dict[PeriodicTask, IDelayedCall] = {}
-        #: The tasks that rest, and the watch that asks them; None: tasks do not rest.
+        #: The tasks that rest.
         self._resting: dict[PeriodicTask, None] = {}
+        #: The watch that asks them; None if tasks cannot rest on this reactor.
         self._watch = ReactorWatch.find(reactor, monotonic)
-        #: Tasks whose rest could not be computed, which therefore do not rest.
+        #: The tasks whose ``rest_ms`` has failed. They do not rest.
         self._restless: set[PeriodicTask] = set()
         #: Tasks that fail each time.
         self._outages: dict[PeriodicTask, Outage] = {}
@@ -107,7 +108,7 @@ class PeriodicService(Service):
         ended.addBoth(self._again, task)
 
     def _done(self, _: object, task: PeriodicTask) -> bool:
-        """Note that a run has ended; :returns: whether it has failed, like :meth:`_failed`."""
+        """Note that a run has succeeded; :returns: whether it has failed, as ``_failed`` does."""
         if self._outages:
             self._outages.pop(task, None)
         return False
@@ -155,8 +156,8 @@ class PeriodicService(Service):
             return 0.0
         rest_s = rest_ms / 1000
         if isinstance(task.period_ms, int) and task.period_ms >= _GRAIN_S * 1000:
-            # The task also runs at the next multiple only when it does not rest. The rest is too
-            # long by the part of a ms that has passed.
+            # Without a rest, the task would run at the next multiple as well. The rest is too long
+            # by the part of a ms that has passed.
             rest_s -= _REST_MARGIN_S
             return rest_s + -(now + rest_s) % _GRAIN_S
         return rest_s + _REST_MARGIN_S

@@ -17,7 +17,7 @@ from twisted.internet.base import ReactorBase
 
 __all__ = ["IDLE_SECONDS", "ROUNDS_MAX", "ReactorWatch", "RestingTasks"]
 
-#: A reactor is idle while it waits at most this number of times in this time, seconds.
+#: A reactor is idle while it waits at most ``ROUNDS_MAX`` times in ``IDLE_SECONDS``.
 ROUNDS_MAX: Final = 50
 IDLE_SECONDS: Final = 1.0
 
@@ -36,7 +36,7 @@ class RestingTasks(Protocol):
 
 
 class ReactorWatch:
-    """The watch over one reactor; obtained by :meth:`find`.
+    """The watch over one reactor; :meth:`find` returns it.
 
     :param monotonic: a clock in seconds that never jumps.
     """
@@ -48,7 +48,7 @@ class ReactorWatch:
         self._resting: dict[RestingTasks, None] = {}
         #: The step of the reactor that the watch replaces while there are such objects.
         self._wait: Callable[[float | None], object] | None = None
-        #: The number of waits since a time, and that time, seconds.
+        #: The number of waits since ``_since``, and that time, seconds.
         self._rounds = 0
         self._since = monotonic()
         #: Until this time the reactor counts as busy, seconds.
@@ -58,7 +58,7 @@ class ReactorWatch:
     def find(cls, reactor: Any, monotonic: Callable[[], float]) -> ReactorWatch | None:
         """Return the watch over a reactor, which is the same for all callers.
 
-        :returns: None for a reactor whose waits are outside of Twisted, such as asyncio's.
+        :returns: None for a reactor that does not wait in ``doIteration``, such as asyncio's.
         """
         step = getattr(type(reactor), "doIteration", ReactorBase.doIteration)
         if step is ReactorBase.doIteration:
@@ -81,7 +81,7 @@ class ReactorWatch:
             self._reactor.doIteration = self._check_and_wait
 
     def end(self, resting: RestingTasks) -> None:
-        """Call the checks of an object no longer."""
+        """Stop calling the checks of an object."""
         self._resting.pop(resting, None)
         if self._wait is not None and not self._resting:
             self._wait = None

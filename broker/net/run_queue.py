@@ -50,8 +50,8 @@ _TICK_SECONDS: Final = 0.010
 #: Requests that are read later than this after the start of a round wait, seconds. The queue may
 #: record the start a tick too early.
 _LATE_SECONDS: Final = 0.020 + _TICK_SECONDS
-#: The interval of the ticks after so many of them without input, seconds. A broker that gets few
-#: requests would otherwise spend most of its processor time on them.
+#: The interval of the ticks after ``_QUIET_TICKS_MAX`` of them without input, seconds. A broker
+#: that gets few requests would otherwise spend most of its processor time on them.
 _IDLE_TICK_SECONDS: Final = 1.0
 _QUIET_TICKS_MAX: Final = 5
 

@@ -24,9 +24,9 @@ class PeriodicTask:
     :param run: called with the time, Unix ms; the task does not run again until a returned Deferred
         has fired.
     :param rest_ms: returns how long the task has nothing to do unless something happens in the
-        process, ms; 0 if it has work, and None if it has nothing to do for any time. While the
-        process is idle, runs without work are left out, and the function is called each time that
-        something has happened, so it has to be cheap. None: the task runs each period.
+        process, ms; 0 if it has work, and None if its rest has no limit. While the process is idle,
+        runs without work are omitted, and the function is called before each wait of the reactor,
+        so it has to be cheap. A task without this function runs in each period.
     """
 
     name: str

@@ -101,7 +101,7 @@ class CommitFlush:
     def due_ms(self) -> int | None:
         """Return when ``flush_due`` starts a sync if nothing more is stored, in ms of its clock.
 
-        :returns: None when there is nothing to flush, a sync runs, or nothing is flushed any more.
+        :returns: None when there is nothing to flush, while a sync runs, or after one has failed.
         """
         behind = self._log.max_offset - self._log.flushed_offset
         if self._running or behind <= 0 or self.failure is not None:

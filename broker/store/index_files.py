@@ -281,7 +281,7 @@ class IndexFiles:
 
     @property
     def has_work(self) -> bool:
-        """Whether ``step`` has work now, except to begin a round of the file being filled."""
+        """Whether ``step`` has work now, apart from a new round of the file being filled."""
         if self._waiting or self.lost:
             return False
         if self._failure is not None or self._round is not None:

@@ -142,7 +142,7 @@ class Upkeep:
     def due_ms(self) -> int:
         """Return when ``step`` has work next, by the clock for durations, ms; 0 when it has work.
 
-        Messages that are stored until then may make it earlier.
+        Messages that are stored in the meantime may bring this time forward.
         """
         settings, index = self.settings, self._index
         if self._writing_tails or self._rewriting is not None or self._queues.should_write:

@@ -52,14 +52,14 @@ class DiskWatch:
         #: The end of the durable part of the log when that end last moved, or no sync ran.
         self._flushed = -1
         self._flushed_ms = 0
-        #: Whether nothing was to be done when ``rest_ms`` was last called, and no look since.
+        #: Whether the last ``rest_ms`` found nothing to do, and ``look`` was not called since.
         self._is_resting = False
 
     def rest_ms(self) -> int | None:
         """Return how long :meth:`look` has nothing to do, ms; None while the disk works."""
         is_running = self._store.flush.is_running
         if is_running and self._is_resting:
-            # The sync has begun after the last call, which may be longer ago than a look.
+            # The sync has begun during the rest, so its time without progress counts from now.
             self._flushed, self._flushed_ms = self._log.flushed_offset, self._now_ms()
         has_work = (is_running or self._is_told or self._is_offering
                     or (self._node.member.is_established

@@ -98,7 +98,7 @@ class GroupBroker:
         identity.set_role("SLAVE", settings.broker_id)
         identity.registers = False
         self.leader_address = LeaderAddress(broker)
-        self._leader_settings = LeaderSettings(broker, self.leader_address, self._lead)
+        self._leader_settings = LeaderSettings(broker, self.leader_address, self._find_lead)
         self._commits = Commits(broker, self.leader_address)
         self.tables = TableCopies(broker, lambda: self.leader_address.source, self._commits)
         self.stage = CommitStage(broker, self._is_appendable, self._appended)
@@ -165,7 +165,7 @@ class GroupBroker:
         if self.node is not None:
             self.node.pass_event(StorageFailed(reason))
 
-    def _lead(self) -> tuple[int, str]:
+    def _find_lead(self) -> tuple[int, str]:
         """Return the current term and the id of its leader, which may be empty."""
         return (0, "") if self.roles is None else (self.roles.term, self.roles.leader)
 

@@ -25,7 +25,7 @@ class LinkOwner(Protocol):
         """Handle a frame."""
 
     def frames_ended(self) -> None:
-        """Handle what waited for further frames, after those that arrived together."""
+        """Handle requests that waited for further frames; called after a group of frames."""
 
     def bytes_arrived(self, link: IncomingLink) -> None:
         """Check the memory that unfinished frames take, after bytes have arrived."""

@@ -4,7 +4,7 @@ The position of an entry depends on ``mappedFileSizeCommitLog``, so members with
 cannot have the same log. Requests between members do not name the setting, and the first entry that
 does not fit may come hours later. So a follower asks each new leader for its settings once, as
 ``mqadmin getBrokerConfig`` does, which Apache's brokers answer as well. A leader that refuses is
-not asked again, because the entry is reported in any case.
+not asked again, because an entry that does not fit is reported in any case.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 A connection that does not answer although the member should have is closed, because a host that has
 lost its power, or a network that drops packets, leaves connections open.
 
-An answer to a push lets the core read, encode and send the next one, and a member that lacks much
-gets large pushes. Several answers may arrive together. A link that has sent a large request
-therefore passes no further answer on before the reactor has served clients and other members.
+An answer to a push lets the core read, encode and send the next one, and a member that is
+far behind gets large pushes. Several answers may arrive together. A link that has sent a large
+request therefore holds further answers back until the reactor has served clients and other members.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ ANSWER_MS: Final = 4000
 #: not count the pushes that it has given up.
 UNANSWERED_MAX: Final = 1024
 UNANSWERED_BYTES_MAX: Final = 16 * 1024**2
-#: The size from which on a request is large, in bytes of its frame. A full push has 256 KiB of
-#: bodies, about 350 KiB of its frame.
+#: The frame of a large request has at least this size, in bytes. A full push has 256 KiB of bodies
+#: and a frame of about 350 KiB.
 LARGE_BYTES: Final = 192 * 1024
 #: The largest opaque, after which the numbers begin again.
 _OPAQUE_MAX: Final = 2**31 - 1
@@ -83,7 +83,7 @@ class _Connection(Link):
     def send(self, frame: bytes) -> None:
         """Send a frame, which waits here while earlier bytes wait in the transport.
 
-        The transport would copy all large frames that wait into one.
+        The transport would copy all large frames that wait into one buffer.
         """
         if self.is_full:
             self._waiting.append(frame)
@@ -157,8 +157,8 @@ class OutgoingLink:
         self._is_heard = False
         self._heard_ms = 0
         self._is_closed = False
-        #: Whether a large request was sent in this turn, and the answers that wait therefore.
-        self._is_resting = False
+        #: Whether a large request was sent in this turn, and the answers that wait because of it.
+        self._holds_answers = False
         self._answers: deque[tuple[Deferred[Response], Response]] = deque()
         #: How many further connections may be made to find out whether the member still runs.
         self._looks_left = 0
@@ -186,15 +186,15 @@ class OutgoingLink:
             self.connect()
         else:
             self._connection.send(frame)
-        if len(frame) >= LARGE_BYTES and not self._is_resting:
-            self._is_resting = True
-            self._broker.host.call_later(0, self._end_rest)
+        if len(frame) >= LARGE_BYTES and not self._holds_answers:
+            self._holds_answers = True
+            self._broker.host.call_later(0, self._release_answers)
         return answer
 
-    def _end_rest(self) -> None:
+    def _release_answers(self) -> None:
         """Pass on the answers that have waited, until one of them leads to a large request."""
-        self._is_resting = False
-        while self._answers and not self._is_resting:
+        self._holds_answers = False
+        while self._answers and not self._holds_answers:
             answer, response = self._answers.popleft()
             answer.callback(response)
 
@@ -255,7 +255,7 @@ class OutgoingLink:
                 "{why}", member=self.member, address=self.address, why=str(error))
             call.answer.errback(error)
             return
-        if self._is_resting:
+        if self._holds_answers:
             self._answers.append((call.answer, response))
         else:
             call.answer.callback(response)

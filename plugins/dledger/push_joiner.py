@@ -4,9 +4,8 @@ A leader of Apache's sends one entry in each push by default, and hundreds of pu
 core takes many entries in a push as cheaply as one, so the pushes that are read from a connection
 at once become one push for the core. Each of them gets an answer of its own.
 
-If the core refuses the joined push at once, each push is passed on alone, so that a refusal hits
-only those that deserve it. A push that waits for others in the core is answered like all that it
-was joined with.
+If the core refuses the joined push at once, each push is passed on alone, so that a refusal applies
+only to the pushes that deserve it. A later response of the core is the answer to all of them.
 
 Source: design of twistmq.
 """
@@ -27,8 +26,8 @@ from twistmq.raft.messages import PushRequest, PushResponse, Response, ResponseC
 
 __all__ = ["JOINED_BYTES_MAX", "PushJoiner", "ReceivedPush"]
 
-#: The largest size of a joined push, in bytes of the requests. The core's own pushes have as many
-#: bytes of bodies at most.
+#: The largest size of a joined push, in bytes of the requests. The pushes
+#: of the core itself have at most as many bytes of bodies.
 JOINED_BYTES_MAX: Final = 256 * 1024
 
 
@@ -63,7 +62,7 @@ class PushJoiner:
         self._size = 0
 
     def add(self, push: ReceivedPush) -> None:
-        """Keep a push of entries until ``pass_on``; those that it cannot join are passed on."""
+        """Keep a push until ``pass_on``; earlier ones that it does not continue are passed on."""
         push.link.question_arrived(push.size)
         if self._pushes and not self._is_next(push):
             self.pass_on()

@@ -35,10 +35,10 @@ __all__ = ["TableCopies"]
 
 #: The time after which a master is asked again for a table that it did not know, ms.
 _UNKNOWN_MS: Final = 600_000
-#: Once the local log has stood still for so long, ms, the processing of messages has ended, and its
-#: progress is settled and copied, because a log is flushed within ten seconds. Tables that record
-#: this processing are then copied with this period, ms.
+#: Once the local log has stood still for this time, ms, the processing of messages has ended, and
+#: its progress is settled and copied, because a log is flushed within ten seconds.
 _STILL_MS: Final = 15_000
+#: The period with which tables that record this processing are then copied, ms.
 _STILL_PERIOD_MS: Final = 3000
 
 
@@ -203,7 +203,7 @@ class TableCopies:
             consumeErrors=True)
         bodies: list[tuple[_Answer, bytes]] = []
         for answer, (_, result) in zip(due_answers, results, strict=True):
-            # Requests with the same period are due together.
+            # The time is a multiple, so that requests with the same period are due together.
             answer.due_ms = due_ms - due_ms % answer.period_ms + answer.period_ms
             if not isinstance(result, Failure):
                 answer.outage.ends()

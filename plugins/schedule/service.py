@@ -99,9 +99,9 @@ class ScheduleService:
         #: failed the time of the next attempt, ms on the clock for durations.
         self._escaping: set[int] = set()
         self._again_ms: dict[int, int] = {}
-        #: The place of dispatch at the last round if it delivered nothing, and the time at which
-        #: the next message is due, Unix ms; None: no message waits.
+        #: The offset of dispatch at the last round if no message was due then, otherwise -1.
         self._seen_end = -1
+        #: The time at which the next message is due, Unix ms; None if no message waits.
         self._next_due_ms: int | None = None
 
     # --- into the schedule topic

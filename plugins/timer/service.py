@@ -57,8 +57,8 @@ __all__ = ["TimerService"]
 
 #: The length of a turn, ms.
 TURN_MS: Final = 5
-#: The part of a turn in which the log is searched. A broker that has just become master has other
-#: work as well.
+#: The part of a turn in which the log is searched, ms. A broker that has just become master has
+#: other work as well.
 SEARCH_MS: Final = 2
 #: The number of turns per tick. Source: TimerEnqueueGetService.
 TURNS_PER_TICK: Final = 10

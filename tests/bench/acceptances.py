@@ -12,9 +12,9 @@ class Acceptance(NamedTuple):
     """A send that a broker has accepted.
 
     :param moment: when its answer arrived, seconds of a steady clock.
-    :param name: of the broker.
+    :param name: the name of the broker.
     :param message_id: the id in the answer, which contains the offset of the message in the log.
-    :param body: of the message, which no other message has.
+    :param body: the body of the message; no other message has the same one.
     """
 
     moment: float
@@ -24,7 +24,7 @@ class Acceptance(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Where the message is in the log."""
+        """The offset of the message in the log."""
         return int(self.message_id[-16:], 16)
 
 

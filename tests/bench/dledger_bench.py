@@ -282,7 +282,7 @@ class Group:
         self._set_weather(member, Weather(is_cut=True))
 
     def join_again(self, member: Member) -> None:
-        """End such a cut."""
+        """Connect a broker with the other two again."""
         self._set_weather(member, CALM)
 
     def _set_weather(self, member: Member, weather: Weather) -> None:

@@ -1,4 +1,4 @@
-"""Stops a Java process at the begin of a method, by the debugger of the JDK.
+"""Stops a Java process at the beginning of a method, with the debugger of the JDK.
 
 The process is started with the option ``agent_option``. All of its threads stop, so that it can be
 killed at exactly this moment.

@@ -59,7 +59,7 @@ class EditingRelay(Recorder):
     _editing: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, edit: Edit) -> None:
-        """Edit the next answer of the kind."""
+        """Edit the next answer to a request of the kind that the edit names."""
         with self._editing:
             self._edit, self._edited, self._sent_count = edit, None, 0
 

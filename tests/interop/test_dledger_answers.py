@@ -25,7 +25,7 @@ _LATE_SECONDS: Final = 1.6
 _PATIENCE_SECONDS: Final = 30.0
 #: A line of a log that reports a fault.
 _FAULT: Final = re.compile(r"^\S+ \[[^\]]*#(error|critical)\]|^Traceback", re.MULTILINE)
-#: By how much a foreign term is above the one of the group.
+#: The difference between a foreign term and the term of the group.
 _TERMS: Final = 50
 #: What a leader does after an answer: it compares the logs, or pushes the entry again without a
 #: comparison, or goes on.
@@ -37,7 +37,7 @@ def with_code(code: int) -> Edit:
     return Edit(str(code), lambda answer: {**answer, "code": code})
 
 
-#: What is edited, and the effect at our leader and at Apache's. Ours compares the logs whenever it
+#: Each edit, and its effect on our leader and on Apache's. Ours compares the logs whenever it
 #: does not know what the follower has. Apache's repeats a push that no answer has confirmed after a
 #: second, and files an answer under its term, so one of a foreign term has no effect.
 EDITS: Final[tuple[tuple[Edit, str, str], ...]] = (

@@ -87,9 +87,9 @@ def comparable(
 
 
 def difference(mutation: Mutation, answer: str) -> str:
-    """Return how Java reads a body otherwise than we do; empty if it does not.
+    """Return how Java's reading of a body differs from ours; empty if both agree.
 
-    :param answer: of LedgerBodies.java.
+    :param answer: the answer of LedgerBodies.java.
     """
     ours = comparable(read_body(mutation, mutation.data))
     word, _, text = answer.partition(" ")
@@ -160,13 +160,13 @@ class BodyTests(JavaTestCase):
         self.assertEqual(differences, expected)
 
     def test_the_reader_of_4_9_4(self) -> None:
-        """Fastjson 1.2.69."""
+        """It is fastjson 1.2.69."""
         self.compare(class_path("4.9.4"), OF_4_9_4, ends=False)
 
     def test_the_reader_of_5_5_0(self) -> None:
-        """Fastjson 1.2.83."""
+        """It is fastjson 1.2.83."""
         self.compare(class_path("5.5.0"), OF_FASTJSON_1, ends=False)
 
     def test_the_reader_of_dledger_0_3_3(self) -> None:
-        """Fastjson 2, as in the next versions of Apache's brokers."""
+        """It is fastjson 2, as in the next versions of Apache's brokers."""
         self.compare(dledger_path("0.3.3.4"), OF_FASTJSON_2)

@@ -33,7 +33,7 @@ class MixedGroupTests(JavaTestCase):
     ) -> None:
         """End a leader of each kind while the client sends.
 
-        :param how: ends it.
+        :param how: the signal that ends the leader.
         """
         with LedgerGroup(self.folder, version, ours) as group:
             group.start()
@@ -82,7 +82,7 @@ class MixedGroupTests(JavaTestCase):
         self.assertEqual({place: stored.get(place) for place in acknowledged}, acknowledged)
 
     def long_another_file_size_than_the_leader_of_5_5_0(self) -> None:
-        """Ours names the setting in one line, without a message, and so does no other member."""
+        """Ours names the setting in one line before any send, and no other member does."""
         with LedgerGroup(self.folder, "5.5.0", {"n1", "n2"}) as group:
             ours = group.members["n2"]
             assert isinstance(ours, OurMember)

@@ -132,7 +132,7 @@ class ClientTests(JavaTestCase):
             state = self.folder / f"state-{version}"
             self.assertRegex(clients.java_round(version, "phase1", namesrv, state),
                              r"ok \d{3,} checks")
-            # What was committed in the last seconds before a kill may be lost.
+            # Offsets that were committed in the last seconds before a kill may be lost.
             wait_until("the followers have the offsets of the leader", self.are_copied, 60)
             leader = group.wait_for_leader()
             group.end(leader, signal.SIGKILL)

@@ -161,7 +161,7 @@ _WAIT_SECONDS: Final = 5.0
 DEPOSED, FOLLOWER, RESTARTED = "a deposed leader", "a follower", "a follower after a start"
 
 
-class Lonely:
+class LonelyMember:
     """A member that loses the others in several ways; ``answers`` are those of each state."""
 
     def __init__(self, group: LedgerGroup, member: str) -> None:
@@ -201,7 +201,7 @@ class Lonely:
         if leader == self._member:
             leader = self.others[0]
             group.give_lead(leader)
-        # The member may copy the tables of this leader, or not before the leader ends.
+        # The member may or may not copy the tables of this leader before the leader ends.
         self._prepare(leader)
         group.wait_for_equal_logs()
         self._kill_others()
@@ -240,12 +240,12 @@ class Lonely:
         return True
 
 
-def ask_both(folder: Path, stack: ExitStack) -> tuple[Lonely, Lonely]:
+def ask_both(folder: Path, stack: ExitStack) -> tuple[LonelyMember, LonelyMember]:
     """Ask Apache's broker in each state, and then ours."""
     with LedgerGroup(folder, LonelyTests.version, {"n2"}) as group:
         group.start()
         group.wait_for_leader()
-        apache, ours = Lonely(group, "n0"), Lonely(group, "n2")
+        apache, ours = LonelyMember(group, "n0"), LonelyMember(group, "n2")
         apache.lose_majority()
         apache.lose_leader()
         group.start(*apache.others)
@@ -276,5 +276,5 @@ class LonelyTests(JavaTestCase):
         self.check(FOLLOWER, AFTER_A_LEADER)
 
     def test_answers_of_a_follower_that_starts_alone(self) -> None:
-        """Apache's broker has the role of a master until it hears of a leader, as a new one."""
+        """Apache's broker has the role of a master until it hears of a leader, as a new one has."""
         self.check(RESTARTED, AFTER_A_START)

@@ -213,7 +213,7 @@ class LedgerStoreTests(JavaTestCase):
     def kill_apaches_in_rolls(self, version: str, moments: Iterable[Roll]) -> None:
         """Kill Apache's broker in a roll; ours opens the store and goes on, and so does Apache's.
 
-        :param moments: of the rolls, one after the other.
+        :param moments: the moments of the kills, one after the other.
         """
         root, port = self.folder / "peer/store", free_port()
         peer = Peer(self.folder / "peer", version, broker_port=free_port(), heap="512m",
@@ -245,7 +245,7 @@ class LedgerStoreTests(JavaTestCase):
     ) -> None:
         """Send messages that are half as long as a file, and kill the broker in a roll.
 
-        :param port: of the debugger.
+        :param port: the port of the debugger.
         """
         def send_until_end() -> None:
             with contextlib.suppress(OSError):
@@ -281,13 +281,13 @@ class LedgerStoreTests(JavaTestCase):
                 sender.join()
 
     def test_kills_of_5_5_0_in_a_roll(self) -> None:
-        """Two kills: the new file does not exist yet, and it is empty."""
+        """It is killed before the new file exists, and while that file is empty."""
         self.kill_apaches_in_rolls("5.5.0", (Roll.NO_FILE, Roll.EMPTY_FILE))
 
     def long_kills_of_5_5_0_in_a_roll(self) -> None:
-        """All moments, each again after a roll of ours."""
+        """It is killed at each moment, and at each again after a roll of ours."""
         self.kill_apaches_in_rolls("5.5.0", (*Roll, *Roll))
 
     def long_kills_of_4_9_4_in_a_roll(self) -> None:
-        """All moments."""
+        """It is killed at each moment of a roll."""
         self.kill_apaches_in_rolls("4.9.4", Roll)

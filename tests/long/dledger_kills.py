@@ -30,7 +30,7 @@ that was acknowledged or shown may be lost, no offset may be given twice, and a 
 stored as often as it was sent. With Apache's brokers in the group, the lead is given to a member at
 random before a leader is killed, because ours notice the death of a leader first; and
 tests/long/dledger_mixed.py says what is a fault of ours, and what is only counted. Without a part,
-all of them run but ``soak``. Ends with status 1 when there is a fault.
+all parts but ``soak`` run. Ends with status 1 when there is a fault.
 """
 
 from __future__ import annotations

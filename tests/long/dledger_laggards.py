@@ -14,8 +14,8 @@ may grow by 100 MB. For ``stopped``, the memory of the leader may grow by 64 MiB
 catches up without a new start. Ends with status 1 when a bound is broken, or when the history of
 the load (see ``dledger_kills``) has a fault.
 
-With --apache, the group is one of Apache's 5.5.0, whose times tell what the machine allows. The
-bounds do not hold for it.
+With --apache, all brokers are Apache's 5.5.0. Their times show what the machine allows, and the
+bounds do not apply to them.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ class Reader(threading.Thread):
         self.damaged = 0
         self._address, self._life, self._history = address, life, history
         self._next = {(topic, queue_id): 0 for topic in topics for queue_id in range(QUEUES)}
-        #: When it last asked for more of each queue and there was nothing.
+        #: When it last asked for more messages of each queue and got no message, ms.
         self._ended_ms = dict.fromkeys(self._next, 0.0)
         self._seconds = seconds
         self._over = threading.Event()

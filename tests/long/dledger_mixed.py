@@ -59,7 +59,7 @@ class Offset(NamedTuple):
 def expected_queues(entries: Iterable[Entry], queues: Places | None = None) -> Places:
     """Return the queues of a broker of ours with these messages in its log, in log order.
 
-    :param queues: those of the log before; they are continued.
+    :param queues: the queues of the log before these messages, which are added to them.
     """
     queues = {} if queues is None else queues
     for entry in entries:

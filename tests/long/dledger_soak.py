@@ -64,7 +64,7 @@ class Figures(NamedTuple):
     files: int = 0
 
     def most(self, other: Figures) -> Figures:
-        """Return the larger ones."""
+        """Return the larger value of each figure."""
         return Figures(*map(max, self, other))
 
 
@@ -73,7 +73,7 @@ GROWTH_MAX: Final = {"memory_kib": (1.1, 8 << 10), "descriptors": (2.0, 8), "fil
 
 
 def growth_faults(periods: Sequence[Mapping[str, Figures]]) -> list[str]:
-    """Return which figures have grown beyond their bounds.
+    """Return a fault for each figure that has grown beyond its bound.
 
     :param periods: the largest figures of each member, by period.
     """
@@ -125,7 +125,10 @@ class FigureWatch(threading.Thread):
 
 
 def read_figures(pid: int, folder: Path) -> Figures:
-    """:raises OSError: when the process has ended."""
+    """Return the figures of a process and its folder.
+
+    :raises OSError: when the process has ended.
+    """
     return Figures(rss_anon_kib(pid), len(os.listdir(f"/proc/{pid}/fd")),
                    sum(len(names) for _, _, names in os.walk(folder)))
 
@@ -143,12 +146,12 @@ class Soak:
         self._loaded, self._group, self._watch = loaded, loaded.group, watch
         self._chance, self._pause_seconds = chance, pause_seconds
         self._next_kill = time.monotonic() + chance.uniform(*pause_seconds)
-        #: Up to where the log and its queues are judged.
+        #: The offset up to which the log and its queues are judged.
         self.log_end = 0
         self._begins: dict[str, int] = {}
         #: Messages of the last period whose outcome is unknown. They were sent again later.
         self._unknown: list[Send] = []
-        #: All of the queues, for the comparison in the end.
+        #: The places of all messages by queue, for the comparison at the end.
         self.places: Places = {}
         self.periods: list[dict[str, Figures]] = []
         self.killed: Counter[str] = Counter()
@@ -189,7 +192,7 @@ class Soak:
             print(f"  {line}", flush=True)
 
     def judge_period(self) -> tuple[list[str], list[str], int]:
-        """Judge the messages since the last time; :returns: faults, notes, and their number."""
+        """Judge the newest messages; :returns: faults, notes, and the number of sends."""
         end, ready = self._compare_logs(), now_ms()
         readers = [each for each in self._loaded.readers if each.node in self._group.ours_ids]
         wait_until("the readers have all messages", lambda: all(

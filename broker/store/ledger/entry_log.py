@@ -295,8 +295,8 @@ class EntryLog(CommitLog):
     def cut_later(self, offset: int) -> Callable[[], None]:
         """End the log at an offset; see ``CommitLog.cut_job``.
 
-        The job cuts the index first. Recovery makes the units again of entries that are still
-        there.
+        The job cuts the index first. After a crash, recovery writes the units again of
+        entries that the log still has.
         """
         log_job = super().cut_job(offset)
         index_job = self._end_job()

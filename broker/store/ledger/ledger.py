@@ -170,7 +170,7 @@ class Ledger:
         begin = 0
         for at in range(1, len(units) + 1):
             if at == len(units) or units[at].position != units[at - 1].end:
-                # The next entry begins a file.
+                # The entries from ``begin`` on follow each other in one file.
                 entries += self._stored(units[begin:at])
                 begin = at
         return tuple(entries)
@@ -184,7 +184,7 @@ class Ledger:
         size = units[0].size - ENTRY_HEAD_SIZE
         index, end = first + 1, self.end_index + 1
         while index < end and size < bytes_max:
-            # Many units are read at once; most entries are larger than the smallest record.
+            # These may be more units than fit: most entries exceed the smallest record.
             count = min(end - index, (bytes_max - size) // RECORD_SIZE_MIN + 1, _UNITS_AT_ONCE)
             batch = self._log.index.units(index, count) or [self._unit(index)]
             for unit in batch:

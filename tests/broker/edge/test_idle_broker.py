@@ -19,9 +19,9 @@ from twistmq.broker.testing.raw_client import send_header
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.headers.pop import PopMessageRequestHeader
 
-#: The wall clock at the start: the ticks of timers are not multiples of a second on the other one.
+#: The wall clock at the start, Unix ms. It is no whole second, unlike the time of the reactor.
 BEGIN_MS = 1_700_000_000_537
-#: Finds the watch over a reactor, before a test replaces it.
+#: The method that finds the watch over a reactor, before a test replaces it.
 FIND = ReactorWatch.find
 #: How much later something may happen than without rests, ms.
 LATE_MS = 52
@@ -130,7 +130,7 @@ class IdleBrokerTests(SynchronousTestCase):
         self.assertLessEqual(broker.runs.total() / 20, 25)
 
     def test_nothing_comes_later_than_without_rests(self) -> None:
-        """Flushes, delays, times, waits, retries, and long work."""
+        """This holds for flushes, delayed and timed messages, pops, retries, and long work."""
         resting, steady = (self.live(self.start(rests)) for rests in (True, False))
         self.assertEqual(resting.events.keys(), steady.events.keys())
         late = {event: (time_ms, steady.events[event])

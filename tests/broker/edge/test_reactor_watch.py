@@ -12,7 +12,7 @@ from twistmq.broker.edge.reactor_watch import IDLE_SECONDS, ROUNDS_MAX, ReactorW
 
 
 class Rests:
-    """An object whose tasks rest until ``ends`` is set."""
+    """An object with resting tasks, which counts the calls of the watch."""
 
     def __init__(self, watch: ReactorWatch) -> None:
         self.watch = watch
@@ -36,7 +36,7 @@ class ReactorWatchTests(SynchronousTestCase):
         self.rests = Rests(watch)
 
     def test_checks_come_before_waits(self) -> None:
-        """They come once a wait, and only while something rests."""
+        """One check comes before each wait, and only while something rests."""
         self.watch.begin(self.rests)
         self.watch.begin(self.rests)
         for _ in range(3):
@@ -87,7 +87,7 @@ class ReactorWatchTests(SynchronousTestCase):
         self.assertTrue(self.watch.is_idle)
 
     def test_a_rate_that_is_not_busy(self) -> None:
-        """Waits are counted a second."""
+        """The count of the waits begins again each second."""
         self.watch.begin(self.rests)
         for _ in range(5 * ROUNDS_MAX):
             self.clock.advance(1.1 * IDLE_SECONDS / ROUNDS_MAX)

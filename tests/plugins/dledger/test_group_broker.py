@@ -67,7 +67,7 @@ class RestTests(GroupCase):
     """The periodic tasks of a group without clients."""
 
     def rests(self, machine: Machine) -> dict[str, int | None]:
-        """Return how long each task of a member may rest that has work now, or soon."""
+        """Return the rests of the tasks of a member that have work now or soon, ms."""
         rests = {task.name: task.rest_ms() for task in machine.kernel.periodic_tasks
                  if task.rest_ms is not None}
         return {name: rest_ms for name, rest_ms in rests.items()
@@ -325,7 +325,7 @@ class FileSizeTests(GroupCase):
         self.silent, self.code = 0, 0
 
     def start_another(self, size: str) -> list[str]:
-        """Start a follower with an empty disk; :returns: the lines of 5 s about its setting."""
+        """Start a follower with an empty disk; :returns: the log lines about its setting."""
         other = self.followers[0]
         self.group.kill(other.name)
         other.disk = MemoryDisk()

@@ -105,7 +105,7 @@ class Simulation:
     def ask_astray(self, machine: Machine, request: Request) -> None:
         """Pass a request that the member must not obey: rule I20."""
         member = machine.member
-        # The member does what is due in the same turn, which is not obedience.
+        # The member does work that is due in the same turn, which is not obedience.
         is_due = member.next_tick <= machine.local_ms()
         before = member.hard_state, member.role, member.leader, machine.disk.entries[:]
         machine.take_request(_Stranger(), machine.life, 0, request)

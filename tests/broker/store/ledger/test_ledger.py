@@ -213,12 +213,10 @@ class FollowTests(LedgerCase):
             ("entry 5 comes next", replace(next_entry, index=6)),
             ("has term 1", replace(next_entry, term=0)),
             ("begins at", replace(next_entry, position=next_entry.position + 1)),
-            ("physical offset", replace(next_entry, body=body[:28] + bytes(8)
-                                                    + body[36:])),
+            ("physical offset", replace(next_entry, body=body[:28] + bytes(8) + body[36:])),
             ("its record has", replace(next_entry, body=body + b"x")),
             ("not a record", replace(next_entry, body=b"")),
-            ("queue id", replace(next_entry, body=body[:12] + b"\xff" * 4
-                                             + body[16:])),
+            ("queue id", replace(next_entry, body=body[:12] + b"\xff" * 4 + body[16:])),
         ):
             error = self.assertRaises(EntryRefused, self.follower.ledger.append, [bad])
             self.assertIn(why, str(error))
