@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, proxy
 
 from twisted.internet.base import ReactorBase
+from twisted.logger import Logger
 
 __all__ = ["IDLE_SECONDS", "ROUNDS_MAX", "ReactorWatch", "RestingTasks"]
 
@@ -40,6 +41,8 @@ class ReactorWatch:
 
     :param monotonic: a clock in seconds that never jumps.
     """
+
+    log = Logger()
 
     def __init__(self, reactor: Any, monotonic: Callable[[], float]) -> None:
         self._reactor: Any = proxy(reactor)
@@ -98,13 +101,24 @@ class ReactorWatch:
         if self._rounds > ROUNDS_MAX and self._is_busy():
             for resting in list(self._resting):
                 self.end(resting)
-                resting.end_rests()
+                self._call(resting, resting.end_rests)
         else:
             for resting in list(self._resting):
-                resting.check()
+                self._call(resting, resting.check)
         # A task that continues may be due before the end of the wait.
         due = self._reactor.timeout()
         wait(due if delay is None else delay if due is None else min(delay, due))
+
+    def _call(self, resting: RestingTasks, check: Callable[[], None]) -> None:
+        """Call a method of an object with resting tasks, and watch it no longer if it fails.
+
+        The reactor would otherwise never reach its wait again, and serve nobody.
+        """
+        try:
+            check()
+        except Exception:
+            self.log.failure("the periodic tasks that rest cannot be checked")
+            self.end(resting)
 
     def _is_busy(self) -> bool:
         """Begin to count again; :returns: whether the reactor has waited too often."""

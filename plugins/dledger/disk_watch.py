@@ -69,7 +69,10 @@ class DiskWatch:
 
     def look(self, _: int = 0) -> None:
         """Offer the lead when the disk takes no messages; periodic."""
-        self._is_resting = False
+        if self._is_resting:
+            # Under load, the rest ends without another call of ``rest_ms``.
+            self._is_resting = False
+            self._flushed, self._flushed_ms = self._log.flushed_offset, self._now_ms()
         lasting, passing = self._find_fault(), self._find_fullness()
         if not self._node.member.is_established or not (lasting or passing):
             self._is_told = False

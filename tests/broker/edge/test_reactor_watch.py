@@ -72,6 +72,17 @@ class ReactorWatchTests(SynchronousTestCase):
         self.watch.end(other)
         self.assertNotIn("doIteration", vars(self.clock))
 
+    def test_a_check_that_fails(self) -> None:
+        """The reactor still waits, and the object is not checked again."""
+        other = Rests(self.watch)
+        self.rests.check = lambda: 1 // 0  # type: ignore[assignment, method-assign, return-value]
+        self.watch.begin(self.rests)
+        self.watch.begin(other)
+        for _ in range(2):
+            self.clock.doIteration(0)
+        self.assertEqual((self.clock.waits, other.checks), (2, 2))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
     def test_busy(self) -> None:
         """More waits than an idle reactor makes end all rests, and forbid others for a while."""
         self.watch.begin(self.rests)

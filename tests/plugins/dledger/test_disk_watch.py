@@ -127,6 +127,17 @@ class FailingDiskTests(DiskCase):
         self.group.run(1)
         self.next_leader()
 
+    def test_a_sync_that_begins_in_a_rest(self) -> None:
+        """Its time without progress counts from the look that ends the rest."""
+        watch = self.leader.broker._disk_watch
+        assert watch is not None
+        # The leader rests now, and looked at its disk some time ago.
+        self.group.run(30)
+        self.patch(CommitFlush, "is_running", True)
+        watch.look()
+        self.group.run(HANG_MS / 1000 - 0.3)
+        self.assertEqual(self.group.masters, [self.leader])
+
 
 class SyncedDiskTests(DiskCase):
     """A failing disk while each send waits for it."""
