@@ -51,7 +51,7 @@ def binary_array(values: Sequence[bytes | None]) -> Any:
 def numbers_of(array: Any) -> Any:
     """Return the numbers of an array without nulls, as a numpy array that shares its memory."""
     _, values = array.buffers()
-    dtype = array.type.to_pandas_dtype()
+    dtype = _dtype(array.type)
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(values, dtype, array.offset + len(array))[array.offset:]
@@ -65,6 +65,15 @@ def flags_of(array: Any) -> Any:
     bits = np.frombuffer(values, np.uint8)
     end = array.offset + len(array)
     return np.unpackbits(bits, count=end, bitorder="little")[array.offset:].view(bool)
+
+
+def _dtype(type_: Any) -> Any:
+    """Return the numpy type of a type of numbers.
+
+    ``DataType.to_pandas_dtype`` does so as well, but imports pandas in pyarrow 18.
+    """
+    kind = "f" if pa.types.is_floating(type_) else "iu"[pa.types.is_unsigned_integer(type_)]
+    return np.dtype(f"{kind}{type_.bit_width // 8}")
 
 
 def _pieces(values: Sequence[bytes | None], type_: Any) -> Any:

@@ -49,7 +49,8 @@ class ArrowArrayTests(SynchronousTestCase):
 
     def test_numbers(self) -> None:
         """Numbers of each size, with and without nulls, also if the memory is not contiguous."""
-        for type_, name in ((pa.int32(), "i4"), (pa.int64(), "i8")):
+        for type_, name in ((pa.int32(), "i4"), (pa.int64(), "i8"), (pa.uint32(), "u4"),
+                            (pa.float64(), "f8")):
             values = np.arange(20, dtype=name)
             self.check(number_array(values), list(range(20)), type_)
             self.check(number_array(values[::2]), list(range(0, 20, 2)), type_)
