@@ -212,7 +212,7 @@ class LoadTests(SynchronousTestCase):
         places = [entry.place for entry in log.entries]
         self.assertEqual((places, len(set(places))), (sorted(places), 9))
         self.assertEqual(terms, dict.fromkeys(places, 1))
-        # A later part begins behind a file that may have been removed.
+        # The part from a later entry on can be read if the files before it were removed.
         later = read_ledger(folder, end, places[4] - ENTRY_HEAD_SIZE).log
         self.assertEqual((later.begin, [entry.place for entry in later.entries]),
                          (places[4] - ENTRY_HEAD_SIZE, places[4:]))

@@ -60,7 +60,7 @@ class DiskWatch:
         is_running = self._store.flush.is_running
         if is_running and self._is_resting:
             # The sync has begun during the rest, so its time without progress counts from now.
-            self._flushed, self._flushed_ms = self._log.flushed_offset, self._now_ms()
+            self._note_progress()
         has_work = (is_running or self._is_told or self._is_offering
                     or (self._node.member.is_established
                         and (self._store.fault(takes_messages=False) or self._find_fullness())))
@@ -72,7 +72,7 @@ class DiskWatch:
         if self._is_resting:
             # Under load, the rest ends without another call of ``rest_ms``.
             self._is_resting = False
-            self._flushed, self._flushed_ms = self._log.flushed_offset, self._now_ms()
+            self._note_progress()
         lasting, passing = self._find_fault(), self._find_fullness()
         if not self._node.member.is_established or not (lasting or passing):
             self._is_told = False
@@ -92,12 +92,15 @@ class DiskWatch:
 
     def _find_hang(self) -> str:
         """Return why the disk counts as hanging; empty while it does not."""
-        now_ms, flushed = self._now_ms(), self._log.flushed_offset
-        if not self._store.flush.is_running or flushed != self._flushed:
-            self._flushed, self._flushed_ms = flushed, now_ms
-        elif now_ms - self._flushed_ms >= HANG_MS:
+        if not self._store.flush.is_running or self._log.flushed_offset != self._flushed:
+            self._note_progress()
+        elif self._now_ms() - self._flushed_ms >= HANG_MS:
             return f"the disk has not answered for {HANG_MS} ms"
         return ""
+
+    def _note_progress(self) -> None:
+        """Count the time without progress of a sync from now on."""
+        self._flushed, self._flushed_ms = self._log.flushed_offset, self._now_ms()
 
     async def _offer(self, reason: str, *, is_lasting: bool) -> None:
         node = self._node

@@ -66,10 +66,9 @@ class LeaderAddress:
 
     def ask_due(self, _: int = 0) -> Deferred[None] | None:
         """Ask name servers for the master of the name if that is due; periodic."""
-        now_ms = self._broker.steady.now_ms()
-        if not self._follows or now_ms < self._due_ms:
+        if self.rest_ms() != 0:
             return None
-        self._due_ms = now_ms + (_PERIOD_MS if self._address else _UNKNOWN_MS)
+        self._due_ms = self._broker.steady.now_ms() + (_PERIOD_MS if self._address else _UNKNOWN_MS)
         return Deferred.fromCoroutine(self._ask(self._version))
 
     async def _ask(self, version: int) -> None:

@@ -162,7 +162,10 @@ DEPOSED, FOLLOWER, RESTARTED = "a deposed leader", "a follower", "a follower aft
 
 
 class LonelyMember:
-    """A member that loses the others in several ways; ``answers`` are those of each state."""
+    """A member that loses the others in several ways.
+
+    ``answers`` has the answers that the member gave in each state, by their questions.
+    """
 
     def __init__(self, group: LedgerGroup, member: str) -> None:
         self.answers: dict[str, dict[str, Answer]] = {}

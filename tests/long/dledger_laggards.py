@@ -260,7 +260,7 @@ def run(group: ProcessGroup, parts: Iterable[str], mib: int, seconds: float, rat
             print(f"{part}: {PARTS[part](laggards)}", flush=True)
             loaded.recover()
         found = loaded.finish()
-    # The bounds are those of our leaders.
+    # The bounds apply to leaders of ours only.
     faults = found if group.apaches else laggards.faults + found
     return report("laggards", describe(loaded.history), faults)
 

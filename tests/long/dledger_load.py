@@ -236,7 +236,7 @@ def send_oneway(
 
 
 def send_some(address: str, first: int, count: int) -> Queues:
-    """Send messages until a broker has acknowledged so many of them.
+    """Send messages until a broker has acknowledged ``count`` of them.
 
     :param first: the number of the first message.
     :returns: the acknowledged messages, by the queues and offsets in the answers.

@@ -62,7 +62,8 @@ _PATIENCE_SECONDS: Final = 400.0
 _MIB: Final = 1 << 20
 #: The size of the messages that are cut, bytes; there may be 10,000 of them.
 _CUT_BODY_BYTES: Final = 380_000
-#: The messages that a ledger alone cuts. A leader accepts no more while a majority is missing.
+#: The number of messages that are cut from a ledger without a group. In a group, the cut is
+#: smaller, because a leader without a majority accepts few messages.
 _CUT_COUNT: Final = 10_000
 _CUT: Final = re.compile(r"the commit log is cut from (\d+) to (\d+)")
 

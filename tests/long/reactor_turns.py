@@ -33,7 +33,7 @@ _LOOKS_MAX: Final = 8
 
 
 class TurnLooks:
-    """Looks at what the main thread runs in a turn that takes long.
+    """Records which functions the main thread runs while a turn is long.
 
     A timer's signal interrupts the turn, so a thread that waits for its core is not needed.
 

@@ -10,7 +10,7 @@ __all__ = ["WaitingClock"]
 
 
 class WaitingClock(Clock):
-    """A clock with the loop of a reactor: run what is due, then wait for the next call."""
+    """A clock that works like a reactor: it runs the calls that are due, and waits for the next."""
 
     running = True
 

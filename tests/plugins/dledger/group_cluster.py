@@ -79,7 +79,7 @@ class _Links:
         return self._links.ask(self._server.member, peer, request)
 
     def rest_ms(self) -> int | None:
-        """A tick does nothing."""
+        """Return None, because ``tick`` never has anything to do here."""
         return None
 
     def tick(self, now_ms: int = 0) -> None:

@@ -91,7 +91,7 @@ class Machine:
         return self.group.ask(self.name, peer, request)
 
     def rest_ms(self) -> int | None:
-        """A tick does nothing."""
+        """Return None, because ``tick`` never has anything to do here."""
         return None
 
     def tick(self, now_ms: int = 0) -> None:

@@ -98,7 +98,7 @@ class Machine:
     # GroupLinks
 
     def rest_ms(self) -> int | None:
-        """A tick does nothing."""
+        """Return None, because ``tick`` never has anything to do here."""
         return None
 
     def tick(self, now_ms: int = 0) -> None:

@@ -367,7 +367,7 @@ class OutgoingLinkTests(SynchronousTestCase):
         return [bool(answer.called) for answer in answers]
 
     def test_answers_of_small_pushes_do_not_wait(self) -> None:
-        """Neither do those of another link."""
+        """The answers of another link do not wait for a large push, either."""
         small, other = self.ask(PUSH, bulk=True), self.ask()
         self.answer_all(0)
         self.assertEqual(self.called([small, other]), [True, True])
@@ -379,7 +379,9 @@ class OutgoingLinkTests(SynchronousTestCase):
         self.successResultOf(other)
 
     def test_a_large_push_waits_for_the_one_before(self) -> None:
-        """The transport has the bytes of one push at a time, and gets the next one by itself."""
+        """The transport holds the bytes of one push at a time, and is given the next one when it is
+        empty.
+        """
         for _ in range(3):
             self.ask_large()
             if not self.network.pipes:
