@@ -332,10 +332,11 @@ class OutgoingLinkTests(SynchronousTestCase):
             self.assertEqual(len(self.lines(events)), 1)
             self.network.pump()
 
-    def ask_large(self) -> Deferred[Response]:
-        """Send the largest push that the core makes of small entries."""
-        return self.ask(PushRequest(GROUP, "n0", "n1", 3, "n0", PushType.APPEND, 7, tuple(
-            Entry(8 + number, 3, bytes(1024), 96) for number in range(256))), bulk=True)
+    def ask_large(self, commit_index: int = 7) -> Deferred[Response]:
+        """Send the largest push that the core makes of small entries, from 8 to 263."""
+        return self.ask(PushRequest(
+            GROUP, "n0", "n1", 3, "n0", PushType.APPEND, commit_index, tuple(
+                Entry(8 + number, 3, bytes(1024), 96) for number in range(256))), bulk=True)
 
     def answer_all(self, first: int) -> None:
         """Let the other member answer pushes that it got, in one turn."""
@@ -362,6 +363,16 @@ class OutgoingLinkTests(SynchronousTestCase):
             self.assertEqual(len(turns), int(count < 3))
         self.answer_all(3)
         self.assertEqual(self.called(further), [True, True])
+
+    def test_answers_wait_longer_after_a_push_of_committed_entries(self) -> None:
+        """No send waits for such a push, so it leaves time to the sends."""
+        turns: list[tuple[float, Callable[[], object]]] = []
+        self.patch(self.here.box.host, "call_later", lambda *turn: turns.append(turn))
+        for commit_index, rest_ms in ((262, 0), (263, outgoing_link.CATCH_UP_REST_MS)):
+            self.ask_large(commit_index)
+            pause, run = turns.pop()
+            self.assertEqual(pause, rest_ms / 1000)
+            run()
 
     def called(self, answers: list[Deferred[Response]]) -> list[bool]:
         return [bool(answer.called) for answer in answers]
