@@ -157,6 +157,10 @@ BAD: Final[dict[str, tuple[Change, set[str]]]] = {
         lambda h: h.reads.append(replace(read(""), bodies=((0, "a"), (2, "d")))), {"H7"}),
     "a read begins above the offset that was asked for": (
         lambda h: h.reads.append(read("df", 2, start=1)), {"H7"}),
+    "a read skips a message that retention has kept": (
+        lambda h: (setattr(h, "logs", {node: FinalLog(log.entries[2:], begin=2)
+                                       for node, log in logs().items()}),
+                   h.reads.append(read("df", 2, start=0))), {"H7"}),
     "a read shows a message above the end of the queue": (
         lambda h: h.reads.append(read("acdf", client="other", begin=90, end=102, high=3)), {"H7"}),
     "a newer leader tells a lower end": (
@@ -213,6 +217,10 @@ ODD: Final[dict[str, Change]] = {
         node: FinalLog(log.entries[2:], begin=2) for node, log in logs().items()}),
     "a read begins where retention left the queue": lambda h: h.reads.append(
         read("df", 2, start=0, low=2)),
+    "a read skips what retention has removed before the node tells it": lambda h: (
+        setattr(h, "logs", {node: FinalLog(log.entries[3:], begin=3)
+                            for node, log in logs().items()}),
+        h.reads.append(read("df", 2, start=0))),
     "a delayed message comes twice by a change of the leader": lambda h: _with_copies(
         h, 50, 51, 90, changes=(Failover(70, 40),)),
     "both sends of a body have an unknown outcome, and the first was stored": lambda h: (

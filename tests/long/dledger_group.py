@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from tests.history.check import check_history
+from tests.history.check import check_history, first_offsets
 from tests.history.records import Entry, FinalLog, History, Outcome
 from tests.interop.ledger_group import (
     IDS,
@@ -382,7 +382,13 @@ class LoadedGroup:
 
         :raises AssertionError: when the logs are not equal.
         """
-        return self.read_logs() + judge(self.history)
+        faults = self.read_logs()
+        return faults + judge(self.history, begins=self._first_offsets())
+
+    def _first_offsets(self) -> dict[str, int]:
+        """Return the first offsets of the queues of a log whose first files were removed."""
+        return {queue: offset for log in self.history.logs.values() if log.begin
+                for queue, offset in first_offsets(log).items()}
 
     def read_logs(self) -> list[str]:
         """End the load, and read the logs; :returns: the faults of writers and readers.
@@ -393,8 +399,12 @@ class LoadedGroup:
         begin = now_ms()
         end = self.group.wait_for_equal_logs()
         self.equal_after_s = (now_ms() - begin) / 1000
-        for member in self.group.ids:
-            ledger = read_ledger(self.group.members[member].log_folder, end)
+        folders = {member: self.group.members[member].log_folder for member in self.group.ids}
+        # Retention may have removed more files of one member than of another.
+        first = max(int(min(path.name for path in folder.glob("0*")))
+                    for folder in folders.values())
+        for member, folder in folders.items():
+            ledger = read_ledger(folder, end, first)
             self.history.logs = {**self.history.logs, member: ledger.log}
             self.terms = ledger.terms
         return self.client_faults()

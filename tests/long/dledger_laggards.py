@@ -5,9 +5,11 @@
 
     behind      a follower is killed, --mib MiB are sent, and it is started again
     empty       then the same follower is killed, its store is removed, and it is started again
+    expired     then it is killed, --mib MiB are sent, the other brokers remove the files up to the
+                end of its log, and it is started again
     stopped     a follower is stopped by SIGSTOP for --seconds and goes on by SIGCONT
 
-For ``behind`` and ``empty``, the command measures the 99th percentile of the response time of sends
+For the first three, the command measures the 99th percentile of the response time of sends
 and the memory of the leader (RssAnon): first while only two brokers run, and then while the
 follower catches up. The response time may double, and times below 50 ms are not judged. The memory
 may grow by 100 MB. For ``stopped``, the memory of the leader may grow by 64 MiB, and the follower
@@ -32,7 +34,7 @@ from typing import Final, NamedTuple
 
 from tests.history.records import Outcome, Send
 from tests.interop.ledger_group import IDS, ApacheMember, LedgerMember
-from tests.interop.servers import rss_anon_kib
+from tests.interop.servers import rss_anon_kib, wait_until
 from tests.long.dledger_group import (
     LoadedGroup,
     ProcessGroup,
@@ -44,6 +46,7 @@ from tests.long.dledger_group import (
 )
 from tests.long.dledger_load import Writer, now_ms
 from twistmq.broker.testing import RawClient
+from twistmq.protocol.codes import RequestCode
 from twistmq.protocol.errors import BrokerError
 
 __all__ = ["PARTS", "CatchUp", "MemoryWatch", "catch_up_faults", "main", "percentile"]
@@ -154,6 +157,21 @@ class Laggards:
         shutil.rmtree(group.members[follower].log_folder.parents[1])
         return self._measure("empty", leader, lambda: group.start(follower))
 
+    def expired(self) -> str:
+        """Let a follower catch up whose log ends before the leader's begins."""
+        group, leader, follower = self._group, *self._roles()
+        group.kill(follower)
+        end = _file_end(group.members[follower].log_folder)
+        self._send_bulk(leader)
+        others = sorted(set(IDS) - {follower})
+        begin = self._remove_files(others, end)
+        assert begin > end, f"the log of {leader} begins at {begin}"
+        result = self._measure("expired", leader, lambda: group.start(follower))
+        if self._begin(follower) != begin:
+            self.faults.append(f"expired: the log of {follower} begins at {self._begin(follower)}")
+        return (f"{result}; its log ended before {end / _MIB:.1f} MiB, and begins at "
+                f"{begin / _MIB:.0f} MiB")
+
     def stopped(self) -> str:
         """Let a follower stand still for a while."""
         group, leader, follower = self._group, *self._roles()
@@ -188,6 +206,24 @@ class Laggards:
 
     def _end(self, member: str) -> int:
         return int(self._group.rows(member).get("commitLogMaxOffset", 0))
+
+    def _begin(self, member: str) -> int:
+        return int(self._group.rows(member).get("commitLogMinOffset", 0))
+
+    def _remove_files(self, members: Iterable[str], end: int) -> int:
+        """Let members remove the files up to an offset; :returns: where their logs begin."""
+        begins = set()
+        for member in members:
+            for path in self._group.members[member].log_folder.glob("0*"):
+                if int(path.name) <= end:
+                    os.utime(path, times=(0, 0))
+            with RawClient(self._group.members[member].address, _PATIENCE_SECONDS) as client:
+                client.request(RequestCode.DELETE_EXPIRED_COMMITLOG, None)
+            wait_until(f"{member} has removed its files",
+                       lambda member=member: self._begin(member) > end, _PATIENCE_SECONDS)
+            begins.add(self._begin(member))
+        (begin,) = begins
+        return begin
 
     def _send_bulk(self, leader: str) -> None:
         """Send large messages until the leader has that much more."""
@@ -249,7 +285,8 @@ def _file_end(folder: Path) -> int:
 
 
 PARTS: Final[dict[str, Callable[[Laggards], str]]] = {
-    "behind": Laggards.behind, "empty": Laggards.empty, "stopped": Laggards.stopped}
+    "behind": Laggards.behind, "empty": Laggards.empty, "expired": Laggards.expired,
+    "stopped": Laggards.stopped}
 
 
 def run(group: ProcessGroup, parts: Iterable[str], mib: int, seconds: float, rate: float) -> int:
