@@ -636,10 +636,13 @@ class OtherTests(SynchronousTestCase):
             self.assertEqual(len(unnamed_queues([0, 2], *bad)), 1)
 
     def test_a_turn_counts_by_its_work(self) -> None:
-        """A turn that was long because its thread had no core is not a fault."""
-        turns = read_turns("9.000 50.0 40.0 0 0 0.0 -\n10.000 12.0 10.1 0 0 8.5 a.b<c.d\n"
+        """A turn that was long because its thread had no core is not a fault.
+
+        A turn that began before the phase does not count.
+        """
+        turns = read_turns("10.030 50.0 40.0 0 0 0.0 -\n10.012 12.0 10.1 0 0 8.5 a.b<c.d\n"
                            "11.500 80.0 0.9 0 7 0.0 -\n", 10)
-        self.assertEqual([turn.ended for turn in turns], [10.0, 11.5])
+        self.assertEqual([turn.ended for turn in turns], [10.012, 11.5])
         self.assertEqual(phase_faults("push", "n0", turns), [
             "push: the reactor of n0 worked for 10.1 ms in a turn of 12.0 ms, 8.5 ms of it for "
             "garbage; it ran a.b<c.d"])

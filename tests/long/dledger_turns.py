@@ -88,11 +88,11 @@ class Turn(NamedTuple):
 
 
 def read_turns(text: str, begin: float = 0.0) -> list[Turn]:
-    """Return the turns of a file that ended after a moment."""
+    """Return the turns of a file that began after a moment."""
     turns = []
     for line in text.splitlines():
         ended, length, cpu, waits, losses, gc_ms, seen = line.split(" ", 6)
-        if float(ended) >= begin:
+        if float(ended) - float(length) / 1000 >= begin:
             turns.append(Turn(float(ended), float(length), float(cpu), int(waits), int(losses),
                               float(gc_ms), seen))
     return turns
@@ -134,7 +134,7 @@ class TimedGroup(ProcessGroup):
                 os.kill(pid, signal.SIGCONT)
 
     def turns(self, member: str, begin: float) -> list[Turn]:
-        """Return the long turns of a member after a moment."""
+        """Return the long turns of a member that began after a moment."""
         return read_turns((self.folder / member / "turns").read_text(), begin)
 
 
@@ -220,7 +220,8 @@ def _cut(group: TimedGroup, loaded: LoadedGroup, phases: Phases, cut: int) -> in
     loaded.wait_for_sends()
     with group.stopped(*(set(IDS) - {leader})):
         _start(group, phases, leader)
-        phases.begin()
+    # A turn in which a member was stopped lasted as long as the stop, so it does not count.
+    phases.begin()
     loaded.recover()
     member = group.members[leader]
     assert isinstance(member, ProgramMember)
