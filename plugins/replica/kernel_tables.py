@@ -62,6 +62,8 @@ class _Versioned(Generic[B]):
         save: Callable[[], object], version: Callable[[], DataVersion],
     ) -> None:
         self._broker = broker
+        # A body that arrives has to be decoded within a turn of the reactor.
+        kind.prepare()
         self._kind: type[B] = kind
         self._replacing: Callable[[B], Generator[None, None, object]] = replacing
         self._save, self._version = save, version
@@ -108,6 +110,7 @@ class _Offsets:
     """
 
     def __init__(self, broker: Broker, commits: Commits) -> None:
+        LmqConsumerOffsetSerializeWrapper.prepare()
         self._broker, self._commits = broker, commits
 
     def take(self, body: bytes) -> Deferred[None]:

@@ -165,6 +165,14 @@ class Body(msgspec.Struct, rename="camel", gc=False):
             raise WireError(f"body of {cls.__name__}: {error}") from None
 
     @classmethod
+    def prepare(cls) -> None:
+        """Make the decoder of this type now.
+
+        The first body would make it otherwise, which takes some milliseconds.
+        """
+        _decoder(cls)
+
+    @classmethod
     def _decode(
         cls, data: bytes, dialect_size_max: int, odd_size_max: int,
         check: Callable[[Any], None] = lambda _: None,

@@ -6,6 +6,7 @@ Captured: tests/golden/json by Dialect.java, tests/golden/config by a broker tha
 import base64
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from hypothesis import given, settings
@@ -326,6 +327,15 @@ class BodyTests(SynchronousTestCase):
             with self.assertRaises(WireError, msg=name) as caught:
                 body_type.decode(data)
             self.assertIn(body_type.__name__, str(caught.exception), msg=name)
+
+    def test_a_prepared_decoder(self) -> None:
+        """The first body does not have to make it."""
+        class Fresh(Body):
+            number: int = 0
+
+        Fresh.prepare()
+        with patch.object(msgspec.json, "Decoder", side_effect=AssertionError):
+            self.assertEqual(Fresh.decode(b'{"number":7}'), Fresh(7))
 
     @settings(max_examples=examples(300))
     @given(any_body)
