@@ -76,6 +76,9 @@ class Ghosts:
         self._entries: dict[tuple[int, int], tuple[Entry, int | None]] = {}
         #: By term and member, the last entry of the term that the member had durably in the term.
         self._matches: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        #: Of each member whose disk was replaced and that has not joined yet: by term, the last
+        #: entry that it has had durably in the term since.
+        self._regained: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._terms: dict[str, int] = {}
         #: Counts the elections, acknowledgements and cuts, to see that a run did something.
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -117,6 +120,8 @@ class Ghosts:
         if not entries or entries[-1].term != term:
             return
         last = entries[-1]
+        if machine.is_wiped:
+            self._regained[machine.name][term] = last.index
         matches = self._matches[last.term]
         if last.index <= matches.get(machine.name, -1):
             return
@@ -156,6 +161,10 @@ class Ghosts:
                                             f"{self.committed[index]}")
         self.doubtful_index = -1 if last == len(self.committed) - 1 else last + 1
 
+    def note_wiped(self, machine: Machine) -> None:
+        """The disk of a member is replaced."""
+        self._regained.pop(machine.name, None)
+
     def note_joined(self, machine: Machine) -> None:
         """A member has caught up: what it acknowledged before its disk was replaced is gone."""
         if machine.is_wiped:
@@ -166,8 +175,9 @@ class Ghosts:
             machine.is_wiped = False
             for matches in self._matches.values():
                 matches.pop(machine.name, None)
-            # What it has got since counts.
-            self.note_durable(machine)
+            # What it has got since counts, also if it is in a later term by now.
+            for term, index in self._regained.pop(machine.name, {}).items():
+                self._matches[term][machine.name] = index
 
     # --- Machines ---
 

@@ -212,6 +212,7 @@ class Machine:
             self.disk.wipe()
             self.is_wiped = self.was_wiped = True
             self.wiped_count = self.ghosts.known_count
+            self.ghosts.note_wiped(self)
 
     def stop(self) -> None:
         """Stop the process, as SIGSTOP does."""

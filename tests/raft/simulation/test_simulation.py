@@ -42,6 +42,10 @@ class SimulationTests(SynchronousTestCase):
         for seed in (118_430, 163_230):
             Simulation(seed).run()
 
+    def test_what_a_member_got_again_before_it_joins_counts(self) -> None:
+        """Its right to vote is durable only after its term has risen, to take the lead."""
+        Simulation(765_579).run()
+
     def test_the_same_seed_does_the_same(self) -> None:
         """A seed always takes the same steps, and another seed takes other ones."""
         steps = []
