@@ -242,7 +242,7 @@ class Ghosts:
         if state is None or state.term != term or state.voted_for != machine.name:
             raise InvariantBroken("I2", f"{machine.name} leads the term {term} with {state}")
         self._check_whole(machine, "I19", "leads")
-        self._vote(machine.name, term, machine.name)
+        self._vote(machine, term, machine.name)
         votes = sum(self._votes.get((name, term)) == machine.name for name in machine.machines)
         if votes < self._quorum:
             raise InvariantBroken("I21", f"{machine.name} leads the term {term} by {votes} votes")
@@ -325,12 +325,17 @@ class Ghosts:
             raise InvariantBroken("I2", f"{machine.name} votes for {request.leader} in "
                                         f"{request.term}, and its disk has {state}")
         self._check_whole(machine, "I19", "votes")
-        self._vote(machine.name, request.term, request.leader)
+        self._vote(machine, request.term, request.leader)
 
-    def _vote(self, voter: str, term: int, candidate: str) -> None:
-        other = self._votes.setdefault((voter, term), candidate)
+    def _vote(self, voter: Machine, term: int, candidate: str) -> None:
+        other = self._votes.setdefault((voter.name, term), candidate)
+        if voter.was_wiped and candidate == self.leaders.get(term, ("", 0))[0]:
+            # A member whose disk was replaced votes for the leader that it has followed since. This
+            # vote elects nobody: by rule I1, no leader leads its term a second time.
+            return
         if other != candidate:
-            raise InvariantBroken("I2", f"{voter} votes for {candidate} and for {other} in {term}")
+            raise InvariantBroken("I2", f"{voter.name} votes for {candidate} and for {other} in "
+                                        f"{term}")
 
     def _check_term(self, machine: Machine, term: int, message: object) -> None:
         state = machine.disk.hard_state

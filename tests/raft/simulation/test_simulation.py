@@ -46,6 +46,10 @@ class SimulationTests(SynchronousTestCase):
         """Its right to vote is durable only after its term has risen, to take the lead."""
         Simulation(765_579).run()
 
+    def test_a_vote_for_the_leader_that_a_new_disk_has_followed(self) -> None:
+        """The member had voted for another one with its old disk, and the leader asks again."""
+        Simulation(896_159).run()
+
     def test_the_same_seed_does_the_same(self) -> None:
         """A seed always takes the same steps, and another seed takes other ones."""
         steps = []
