@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import dropwhile, groupby
 from pathlib import Path
+from typing import Final
+from unittest.mock import patch
 
+import click
+from click.exceptions import Exit
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests import code_tests
 from twistmq.broker.config.setting_rows import up_rows
+from twistmq.tools.command_line import twistmq
 from twistmq.tools.pages.settings_page import settings_page, stock_plugin_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 #: Paragraphs of decision pages that state no decision: they list pages or continue a table.
 MORE = re.compile(r"(Each decision is on|Plugins with two|Empty cells)")
+#: The line before and after a block, with the name of its language.
+_FENCE: Final = re.compile(r"\s*```(\w*)")
+_SHELLS: Final = frozenset({"", "sh", "bash", "console"})
+#: What separates the commands of a line.
+_SEPARATORS: Final = frozenset("|&;<>()")
+_ASSIGNMENT: Final = re.compile(r"\w+=")
 FOLDERS = ("protocol", "broker", "client", "tools", "plugins", "acl", "trace", "transaction",
            "spark_bridge", "integrations", "raft", "console")
 
@@ -53,6 +70,69 @@ class CodesPageTests(SynchronousTestCase):
         than a refusal.
         """
         self.assertEqual(code_tests.faults(), [])
+
+
+class PageCommandTests(SynchronousTestCase):
+    """The commands that a reader may copy from a page."""
+
+    def test_each_command_has_these_options(self) -> None:
+        """Each one is accepted as it is written, without the settings of an environment."""
+        faults, count = [], 0
+        with patch.dict(os.environ, {"NAMESRV_ADDR": ""}), redirect_stdout(StringIO()):
+            for page in sorted(ROOT.rglob("*.md")):
+                for words in page_commands(page.read_text()):
+                    count += 1
+                    try:
+                        parse_command(twistmq, "twistmq", words, None)
+                    except Exit:
+                        # The options --help and --version end the program.
+                        continue
+                    except click.ClickException as error:
+                        faults.append(f"{page.relative_to(ROOT)}: twistmq {shlex.join(words)}: "
+                                      f"{error.format_message()}")
+        self.assertEqual(faults, [])
+        self.assertGreater(count, 30)
+
+    def test_commands_of_a_page(self) -> None:
+        """They are found in blocks, behind pipes and variables, and over several lines."""
+        page = ("twistmq is a broker.\n```sh\nseq 2 | twistmq produce T -n a:1  # twice\n```\n"
+                "twistmq up\n```python\ntwistmq = 1\n```\n  ```\n  X=1 bin/twistmq up \\\n"
+                "    --group 3 && twistmq --version > out\n  ```\n")
+        self.assertEqual(list(page_commands(page)), [
+            ["produce", "T", "-n", "a:1"], ["up", "--group", "3"], ["--version"]])
+
+
+def page_commands(text: str) -> Iterator[list[str]]:
+    """Return the arguments of each command ``twistmq`` in the blocks for a shell of a page."""
+    language: str | None = None
+    for line in text.replace("\\\n", " ").splitlines():
+        fence = _FENCE.match(line)
+        if fence is not None:
+            language = fence[1] if language is None else None
+        elif language in _SHELLS and "twistmq" in line:
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer.whitespace_split = True
+            for is_command, words in groupby(lexer, lambda word: not set(word) <= _SEPARATORS):
+                rest = list(dropwhile(_ASSIGNMENT.match, words))
+                if is_command and rest and Path(rest[0]).name == "twistmq":
+                    yield rest[1:]
+
+
+def parse_command(
+    command: click.Command, name: str, words: list[str], parent: click.Context | None
+) -> None:
+    """Parse the words of a command without running it.
+
+    :raises click.ClickException: when the command does not accept them.
+    """
+    context = command.make_context(name, words, parent)
+    if isinstance(command, click.Group):
+        # Click 8.2 has renamed the attribute with the name of the command.
+        here = vars(context)
+        rest = [*here.get("_protected_args", here.get("protected_args", ())), *context.args]
+        below, child, its_words = command.resolve_command(context, rest)
+        assert child is not None
+        parse_command(child, below or "", its_words, context)
 
 
 class DecisionPageTests(SynchronousTestCase):
