@@ -54,7 +54,8 @@ class ShellCase(TestCase):
 
     def setUp(self) -> None:
         """Start the broker."""
-        running = running_broker()
+        # On a busy machine, this process may stand still for longer than a send waits by default.
+        running = running_broker({"waitTimeMillsInSendQueue": "20000"})
         self.broker = running.__enter__()
         self.addCleanup(running.__exit__, None, None, None)
         self.where = self.broker.namesrv_address
