@@ -118,31 +118,31 @@ def _older_offset_empties_queue(replace: Replace) -> None:
 
 def _in_stores(name: str) -> PlantedBug:
     """A bug of level 1, for stores."""
-    return changed(_LEVEL_1[name], make=StoreSimulation, seeds_max=500)
+    return changed(_LEVEL_1[name], make=StoreSimulation)
 
 
 STORE_PLANTED: Final = (
     PlantedBug("M3", "the file of the term is missing for a moment", ("I8",), _term_file_lost,
-               500, StoreSimulation, is_quick=True),
+               make=StoreSimulation, is_quick=True),
     _in_stores("M7"),
     _in_stores("M8"),
     _in_stores("M30"),
     PlantedBug("M31", "queue offsets are kept over a cut", ("I11", "I18", "core"),
-               _queue_offsets_kept, 500, StoreSimulation),
+               _queue_offsets_kept, make=StoreSimulation),
     PlantedBug("M32", "messages are readable before the group has agreed", ("I10", "I18", "core"),
-               _readable_before_agreement, 500, StoreSimulation),
+               _readable_before_agreement, make=StoreSimulation),
     PlantedBug("M33", "a store shows its whole log at a start", ("I10", "I11", "core"),
-               _all_is_readable_at_start, 500, StoreSimulation, is_quick=True),
+               _all_is_readable_at_start, make=StoreSimulation, is_quick=True),
     PlantedBug("M35", "an entry leaves no room for the filler", ("I7", "I18", "core"),
-               _filler_not_counted, 500, StoreSimulation),
+               _filler_not_counted, make=StoreSimulation),
     PlantedBug("M36", "a torn entry is accepted", ("I7", "I8"), _torn_entry_accepted, noticed_by=
                "tests.broker.store.ledger.test_entry_log.RecoveryTests.test_a_torn_tail"),
     PlantedBug("M37", "units of cut entries are kept", ("I7",), _cut_units_kept, noticed_by=
                "tests.broker.store.ledger.test_entry_log.RecoveryTests.test_a_torn_tail"),
-    PlantedBug("M38", "the index is not rebuilt", ("I7", "core"), _index_not_rebuilt, 500,
-               StoreSimulation, is_quick=True),
+    PlantedBug("M38", "the index is not rebuilt", ("I7", "core"), _index_not_rebuilt,
+               make=StoreSimulation, is_quick=True),
     PlantedBug("M45", "retention removes what was not agreed", ("I15", "core"),
-               _undispatched_file_removed, 500, StoreSimulation),
+               _undispatched_file_removed, make=StoreSimulation),
     PlantedBug("M49", "an older offset empties a queue", ("I11",), _older_offset_empties_queue,
                noticed_by="tests.broker.store.ledger.test_ledger.RepeatedOffsetTests."
                "test_the_queue_keeps_what_it_has"),
