@@ -101,9 +101,16 @@ def settle(
         assert isinstance(failure.value, RequestRefused)
         by = refused(failure.value)
         for reply in replies:
-            reply.code, reply.remark, reply.header = by.code, by.remark, by.header
+            _take_outcome(reply, by)
 
     return safe.addCallbacks(set_code, refuse)
+
+
+def _take_outcome(reply: Reply, outcome: Reply) -> None:
+    """Give a success reply the outcome of its acknowledgement, a code or a refusal."""
+    reply.code = outcome.code
+    if outcome.header is not None or outcome.remark is not None:
+        reply.remark, reply.header = outcome.remark, outcome.header
 
 
 class StoredReplies(UnmadeReplies):
@@ -174,6 +181,10 @@ class StoredReplies(UnmadeReplies):
             self._records[index], self._queue_ids[index], self._store_host, self._maker)
         if self.until is None:
             return reply
+        assert self._outcome is not None
+        # The outcome may be known already: a broker may cease to be the master in the turn in which
+        # it has appended the message.
+        _take_outcome(reply, self._outcome)
         self._waiting.append(reply)
         return DeferredReply(reply, self.until)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
+from twisted.internet.defer import fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from twistmq.broker.remoting.messages import Reply, Request
+from twistmq.broker.remoting.messages import DeferredReply, Reply, Request
 from twistmq.broker.request.send_record import StoredReplyMaker
 from twistmq.broker.request.send_reply import StoredReplies, StoredReply
 from twistmq.broker.testing.kernel import KernelBox
 from twistmq.broker.testing.store import message
 from twistmq.protocol.codes import ResponseCode
 from twistmq.protocol.command import ONEWAY_FLAG, RemotingCommand, encode_reply
+from twistmq.protocol.errors import RequestRefused
 from twistmq.protocol.header import EmptyHeader
 from twistmq.protocol.record import host_bytes
 
@@ -114,3 +116,17 @@ class StoredRepliesTests(SynchronousTestCase):
         assert isinstance(last, StoredReply)
         self.assertEqual(last.frame(1), self.replies.frames(
             [self.request(0), self.request(0), self.request(1)])[2])
+
+    def test_an_outcome_that_is_known_before_a_reply_is_requested(self) -> None:
+        """A leader that loses its lead in the turn of an append refuses the message."""
+        requests = [self.request(opaque) for opaque in (7, 8, 9)]
+        refusal = Reply(ResponseCode.SYSTEM_ERROR, EmptyHeader(), remark="no leader")
+        for safe, code, remark in (
+                (fail(RequestRefused(ResponseCode.SYSTEM_ERROR, "no leader")),
+                 ResponseCode.SYSTEM_ERROR, "no leader"),
+                (succeed(ResponseCode.FLUSH_DISK_TIMEOUT), ResponseCode.FLUSH_DISK_TIMEOUT, None)):
+            self.replies.wait(safe, lambda _: refusal, requests)
+            for held in (self.replies[0], self.replies[2:][0]):
+                assert isinstance(held, DeferredReply)
+                self.successResultOf(held.until)
+                self.assertEqual((held.reply.code, held.reply.remark), (code, remark))
