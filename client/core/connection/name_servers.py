@@ -22,12 +22,13 @@ from twistmq.client.base.errors import (
     RemotingConnectError,
     RemotingError,
     RemotingTimeout,
+    Unsupported,
     refusal,
 )
 from twistmq.client.core.connection.engine import Engine
 from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Future
-from twistmq.protocol.codes import ResponseCode
+from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import WireError
 from twistmq.protocol.header import CommandHeader
@@ -44,6 +45,10 @@ FETCH_FIRST_MS: Final = 10_000
 FETCH_MS: Final = 120_000
 #: The wait before a name server is asked again after all of them have failed, in ms.
 RETRY_WAIT_MS: Final = 200
+#: The requests that every name server answers. A server that does not know one of them is another
+#: kind of server.
+_ALWAYS_SERVED: Final = frozenset({
+    RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
 #: How long a name server may be silent before the next one is asked too, in ms.
 PATIENCE_MS: Final = 500
 
@@ -123,7 +128,11 @@ class NameServers:
                 try:
                     reply = under_way.pop(ended).result()
                     if reply.code not in accepted_codes:
-                        raise refusal(reply.code, reply.remark, ended)
+                        refused = refusal(reply.code, reply.remark, ended)
+                        if isinstance(refused, Unsupported) and code in _ALWAYS_SERVED:
+                            raise RemotingConnectError(
+                                f"{refused}, so it is not a name server; it may be a broker")
+                        raise refused
                     return decode(reply)
                 except RemotingError as error:
                     errors.append(str(error))

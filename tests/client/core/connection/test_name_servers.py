@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.broker.client.http_page import HttpPage
 from tests.client.core.box import NAMESRV, Answer, Box, route, routes, stored
 from tests.client.core.group_box import BROKER, GroupBox
-from twistmq.client.base.errors import NoRoute, RemotingTimeout, SendFailed
+from twistmq.client.base.errors import NoRoute, RemotingTimeout, SendFailed, Unsupported
 from twistmq.client.base.messages import Message, MessageQueue, SendResult
 from twistmq.client.core.connection.client import ClientCore, ClientOptions
 from twistmq.client.core.consumer.queries import Queries
@@ -20,7 +20,7 @@ from twistmq.client.core.consumer.subscriptions import subscription
 from twistmq.client.core.producer.outgoing_message import ProducerOptions
 from twistmq.client.core.producer.sender import Sender
 from twistmq.client.shell.lookup import fetch_name_servers
-from twistmq.protocol.codes import RequestCode
+from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.errors import RemotingConnectError
 
@@ -84,6 +84,25 @@ class AbsenceTests(SynchronousTestCase):
                 self.assertEqual(box.connects.count(NAMES[0]), 1, msg=f"minute {minute}")
             self.assertGreaterEqual(asked(box, NAMES[1]), 20)
             self.assertEqual(asked(box, NAMES[2]), 0)
+
+    def test_a_broker_in_place_of_a_name_server(self) -> None:
+        """The next name server is asked; the error of all says what is wrong with the address."""
+        def unsupported(command: RemotingCommand) -> Answer:
+            return (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None, b"",
+                    f"request type {command.code} not supported")
+
+        box = Box(name_servers=NAMES[:2])
+        box.servers[NAMES[0]] = unsupported
+        box.servers[NAMES[1]] = routes({"T": route({"a": BROKER})})
+        box.servers[BROKER] = stored
+        send(box, producer(box), "T")
+        box.servers[NAMES[1]] = unsupported
+        with self.assertRaises(RemotingConnectError) as caught:
+            box.run(box.core.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+        self.assertIn("10.0.0.7:9876 answered 3: request type 106 not supported, so it is not a "
+                      "name server; it may be a broker", str(caught.exception))
+        with self.assertRaises(Unsupported):
+            box.run(box.core.ask_name_server(RequestCode.GET_KV_CONFIG))
 
     def test_known_topics_go_on_for_ten_minutes_without_any(self) -> None:
         """Sends and consumption continue; a new topic has no route until one returns."""
