@@ -363,9 +363,9 @@ def durability_notice(settings: Settings) -> str:
     if settings.text("flushDiskType") == "SYNC_FLUSH" or settings.text("brokerRole") == "SLAVE":
         return ""
     return (f"{DURABILITY_MARK}{settings.text('flushDiskType')}: a send is acknowledged before its "
-            "message is on the disk, and a loss of power may take the messages of the last "
-            f"{settings.int('flushIntervalCommitLog')} ms; set flushDiskType=SYNC_FLUSH to have "
-            "the disk waited for")
+            "message is on the disk, and a loss of power may lose the messages of the last "
+            f"{settings.int('flushIntervalCommitLog')} ms; set flushDiskType=SYNC_FLUSH to "
+            "wait for the disk")
 
 
 def unknown_names(settings: Settings) -> list[str]:

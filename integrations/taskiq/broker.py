@@ -200,7 +200,7 @@ class TwistmqBroker(AsyncBroker):
                 continue
             except ClientError as error:
                 if not is_away:
-                    log.warning("queue %s cannot be read, and is tried again: %s",
+                    log.warning("queue %s cannot be read, and will be tried again: %s",
                                 self.queue_name, error)
                 is_away = True
                 await asyncio.sleep(_AGAIN_S)

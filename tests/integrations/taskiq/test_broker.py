@@ -253,7 +253,7 @@ class ConnectionTests(TaskiqCase):
         with self.assertLogs("twistmq.integrations", logging.WARNING) as logged:
             self.run_async(main())
         line, = logged.output
-        self.assertIn("queue default cannot be read, and is tried again", line)
+        self.assertIn("queue default cannot be read, and will be tried again", line)
         self.assertIn(f"127.0.0.1:{port}", line)
 
     def test_a_name_server_is_away_for_a_while(self) -> None:
