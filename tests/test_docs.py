@@ -127,9 +127,7 @@ def parse_command(
     """
     context = command.make_context(name, words, parent)
     if isinstance(command, click.Group):
-        # Click 8.2 has renamed the attribute with the name of the command.
-        here = vars(context)
-        rest = [*here.get("_protected_args", here.get("protected_args", ())), *context.args]
+        rest = [*context._protected_args, *context.args]
         below, child, its_words = command.resolve_command(context, rest)
         assert child is not None
         parse_command(child, below or "", its_words, context)
