@@ -152,7 +152,8 @@ class Source:
                 if self._is_closed:
                     # The client has closed, and with it the pulls in flight.
                     return
-                log.warning("queue %s cannot be read, and will be tried again: %s", self.queue, error)
+                log.warning("queue %s cannot be read, and will be tried again: %s",
+                            self.queue, error)
                 self._pause()
             except Exception:
                 # Without this thread, no message of the queue would arrive any more.
