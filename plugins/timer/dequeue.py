@@ -59,6 +59,8 @@ class Dequeue:
         self._delivered = delivered
         self._recalls = recalls
         self._done_ms = 0
+        #: The number of slots that were delivered since the start, here or by another broker.
+        self.finished_count = 0
         #: The slot that is being delivered; it yields whether to continue at once.
         self._work: Generator[bool, None, None] | None = None
 
@@ -140,6 +142,7 @@ class Dequeue:
     def _finish(self, time_ms: int) -> None:
         """Note that a slot is finished."""
         self._wheel.finish(time_ms)
+        self.finished_count += 1
         self._recalls.forget(time_ms)
 
     def _walk(

@@ -104,7 +104,7 @@ class TimerService:
         self.has_timed = False
         self._is_loaded = self._is_stopped = False
         self._has_more = False
-        self._saved = (0, 0, 0)
+        self._saved = (0, 0, 0, 0)
         self._saved_ms = 0
         self._lock = DeferredLock()
         self._is_failing = False
@@ -298,8 +298,9 @@ class TimerService:
         if not self._is_loaded or self._is_stopped or not self.enqueue.is_whole:
             return None
         values = self._values()
+        # A slave delivers nothing, but must not deliver again what its master has delivered.
         progress = (values.last_timer_log_flush_position, values.last_timer_queue_offset,
-                    self.delivered_count)
+                    self.delivered_count, self.dequeue.finished_count)
         is_saved = progress == self._saved and (
             _progress_of(self._progress.settled) == _progress_of(self.checkpoint.values))
         if is_saved and now_ms - self._saved_ms < IDLE_SAVE_MS:

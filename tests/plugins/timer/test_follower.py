@@ -176,6 +176,27 @@ class FollowingTests(FollowingCase):
         self.slave_turns(12_000)
         self.assertEqual(sorted(self.slave_bodies()), sorted(b"%d" % n for n in range(10)))
 
+    def test_a_killed_slave_has_saved_what_its_master_delivered(self) -> None:
+        """It is promoted without a copy of its master, and delivers only the rest."""
+        for number in range(4):
+            self.send(b"%d" % number, TIMER_DELAY_MS=str(3000 * (number + 1)))
+        self.turn()
+        self.copy()
+        run_task(self.slave, SAVE)
+        self.turns(7500)
+        self.slave.now_ms = self.box.now_ms
+        self.copy()
+        run_task(self.slave, SAVE)
+        before = self.slave_bodies()
+        self.assertEqual(before, [b"0", b"1"])
+        self.slave.kernel.store.close()
+        self.slave_disk.forget_locks()
+        self.slave = KernelBox(self.plugins, {**self.settings, **SLAVE}, self.slave_disk)
+        self.slave.now_ms = self.box.now_ms
+        self.promote()
+        self.slave_turns(10_000)
+        self.assertEqual(self.slave_bodies(), [b"%d" % number for number in range(4)])
+
     def test_rolled_messages_come_once(self) -> None:
         """A slave rolls no message before its master does, and recognises rolled messages."""
         settings = {"timerRollWindowSlot": "20"}
