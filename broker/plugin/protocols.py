@@ -239,7 +239,7 @@ class Broker(Server, Protocol):
         """Functions called with a deleted group, and whether its offsets were deleted."""
 
     def replacing_topics(
-        self, topics: Mapping[str, TopicConfig], version: DataVersion
+        self, topics: Mapping[str, TopicConfig], version: DataVersion, *, is_first: bool = False
     ) -> Generator[None, None, None]:
         """Make the topics equal to the topics of another broker; for ``slices``."""
 

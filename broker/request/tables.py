@@ -128,14 +128,17 @@ class Tables:
         """Return the same without the data that plugins add to the topics."""
         return self.topic_config.registration(compressed)
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its offsets, statistics and queues."""
+    def delete_topic(self, topic: str, *, is_lost: bool = False) -> None:
+        """Delete a topic with its offsets, statistics and queues.
+
+        :param is_lost: see ``TopicConfigTable.delete``.
+        """
         topics = [topic]
         for listener in self.on_topic_deletion:
             topics += listener(topic)
         self.consumer_offset.clean_topics(topics)
         for each in topics:
-            self.topic_config.delete(each)
+            self.topic_config.delete(each, is_lost=is_lost)
             self.stats.forget_topic(each)
             self._store.delete_topic(each)
         for after in self.after_topic_deletion:
@@ -143,17 +146,19 @@ class Tables:
                 after(each)
 
     def replacing_topics(
-        self, topics: Mapping[str, TopicConfig], version: DataVersion
+        self, topics: Mapping[str, TopicConfig], version: DataVersion, *, is_first: bool = False
     ) -> Generator[None, None, None]:
         """Make the topics equal to another broker's, with its data version; yields in between.
 
         Topics that the other broker does not have are deleted with their offsets and queues; system
         topics are kept.
 
+        :param is_first: whether these are the first topics of this master. The ones that it does
+            not have may have been lost with the previous master instead of deleted.
         :raises WireError: when a topic is not valid; nothing is changed then.
         """
         for topic in (yield from self.topic_config.replacing(topics)):
-            self.delete_topic(topic)
+            self.delete_topic(topic, is_lost=is_first)
             yield
         self.topic_config.take_version(version)
 

@@ -453,11 +453,16 @@ class TopicConfigTable(SavedTable):
         self._lines.info(self._now_ms(), "topic {config} replaces {old}", config=config, old=old)
         self._changed(config)
 
-    def delete(self, topic: str) -> bool:
-        """Forget a topic; :returns: whether it existed."""
+    def delete(self, topic: str, *, is_lost: bool = False) -> bool:
+        """Forget a topic; :returns: whether it existed.
+
+        :param is_lost: whether a lost master may have been the only one that knew it. It does not
+            count as deleted then, so that messages that wait for it are delivered.
+        """
         if self.table.pop(topic, None) is None:
             return False
-        self._deleted[topic] = None
+        if not is_lost:
+            self._deleted[topic] = None
         if len(self._deleted) > DELETED_TOPICS_MAX:
             self._deleted.popitem(last=False)
         self.rows_size -= len(self.rows.pop(topic, b""))

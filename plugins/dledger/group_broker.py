@@ -100,7 +100,8 @@ class GroupBroker:
         self.leader_address = LeaderAddress(broker)
         self._leader_settings = LeaderSettings(broker, self.leader_address, self._find_lead)
         self._commits = Commits(broker, self.leader_address)
-        self.tables = TableCopies(broker, lambda: self.leader_address.source, self._commits)
+        self.tables = TableCopies(broker, lambda: self.leader_address.source, self._commits,
+                                  lambda: self.leader_address.version)
         self.stage = CommitStage(broker, self._is_appendable, self._appended)
 
     # --- life

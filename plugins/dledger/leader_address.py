@@ -35,7 +35,7 @@ class LeaderAddress:
         #: Whether this member follows a leader, as far as the group knows.
         self._follows = False
         #: Rises with each change of the leader, so that late answers are ignored.
-        self._version = 0
+        self.version = 0
         self._due_ms = 0
 
     @property
@@ -56,7 +56,7 @@ class LeaderAddress:
         """
         self._follows = follows
         self._address = ""
-        self._version += 1
+        self.version += 1
         self._due_ms = 0
 
     def rest_ms(self) -> int | None:
@@ -69,7 +69,7 @@ class LeaderAddress:
         if self.rest_ms() != 0:
             return None
         self._due_ms = self._broker.steady.now_ms() + (_PERIOD_MS if self._address else _UNKNOWN_MS)
-        return Deferred.fromCoroutine(self._ask(self._version))
+        return Deferred.fromCoroutine(self._ask(self.version))
 
     async def _ask(self, version: int) -> None:
         broker = self._broker
@@ -79,5 +79,5 @@ class LeaderAddress:
             # The health check of name servers reports this.
             return
         address = members.get(MASTER_ID, "")
-        if version == self._version and address != broker.broker_address:
+        if version == self.version and address != broker.broker_address:
             self._address = address

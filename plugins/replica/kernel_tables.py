@@ -41,33 +41,43 @@ _LIGHT_QUEUE_ID: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """A table, and whether it is still as it was copied."""
+    """A table, and whether it is still as it was copied.
+
+    :param begin: called before the first copy of each master.
+    """
 
     table: SyncedTable
     is_current: Callable[[], bool]
+    begin: Callable[[], None] = lambda: None
 
 
 class _Versioned(Generic[B]):
     """A table with a data version, which becomes equal to the master's.
 
     :param kind: the type of the body.
-    :param replacing: replaces the table by the one in a body, in slices.
+    :param replacing: replaces the table by the one in a body, in slices; its second argument is
+        whether the body is the first one of this master.
     :param save: saves the table if it changed.
     :param version: returns the data version of the table.
     """
 
     def __init__(
         self, broker: Broker, kind: type[B],
-        replacing: Callable[[B], Generator[None, None, object]],
+        replacing: Callable[[B, bool], Generator[None, None, object]],
         save: Callable[[], object], version: Callable[[], DataVersion],
     ) -> None:
         self._broker = broker
         # A body that arrives has to be decoded within a turn of the reactor.
         kind.prepare()
         self._kind: type[B] = kind
-        self._replacing: Callable[[B], Generator[None, None, object]] = replacing
+        self._replacing: Callable[[B, bool], Generator[None, None, object]] = replacing
         self._save, self._version = save, version
+        #: The version that was copied last from this master.
         self._copied: DataVersion | None = None
+
+    def begin(self) -> None:
+        """Forget the copies of a previous master."""
+        self._copied = None
 
     def take(self, body: bytes) -> Deferred[None]:
         """See SyncedTable."""
@@ -75,7 +85,7 @@ class _Versioned(Generic[B]):
 
     async def _take(self, body: bytes) -> None:
         wrapper = await decode_body(self._broker, self._kind, body)
-        await self._broker.slices.run(self._replacing(wrapper))
+        await self._broker.slices.run(self._replacing(wrapper, self._copied is None))
         self._save()
         self._copied = wrapper.data_version
 
@@ -89,7 +99,8 @@ def _topics(broker: Broker) -> _Versioned[TopicConfigSerializeWrapper]:
     topics = broker.topic_config
     return _Versioned(
         broker, TopicConfigSerializeWrapper,
-        lambda wrapper: broker.replacing_topics(wrapper.topic_config_table, wrapper.data_version),
+        lambda wrapper, is_first: broker.replacing_topics(
+            wrapper.topic_config_table, wrapper.data_version, is_first=is_first),
         lambda: broker.topics_changed() if topics.dirty else None, lambda: topics.data_version)
 
 
@@ -98,7 +109,7 @@ def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
     groups = broker.subscription_group
     return _Versioned(
         broker, SubscriptionGroupWrapper,
-        lambda wrapper: broker.replacing_groups(
+        lambda wrapper, _: broker.replacing_groups(
             wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version),
         lambda: broker.saves.save_if_changed(groups), lambda: groups.data_version)
 
@@ -145,9 +156,9 @@ def kernel_tables(broker: Broker, commits: Commits) -> list[KernelTable]:
     topics, groups, offsets = _topics(broker), _groups(broker), _Offsets(broker, commits)
     return [
         KernelTable(SyncedTable("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics.take,
-                                _COPY_PERIOD_MS, vip=True), topics.is_current),
+                                _COPY_PERIOD_MS, vip=True), topics.is_current, topics.begin),
         KernelTable(SyncedTable("groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-                                groups.take, _COPY_PERIOD_MS), groups.is_current),
+                                groups.take, _COPY_PERIOD_MS), groups.is_current, groups.begin),
         KernelTable(SyncedTable("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET,
                                 offsets.take, _COPY_PERIOD_MS, follows_log=True),
                     offsets.is_current),

@@ -47,10 +47,12 @@ class _Copied:
     """A table, and the state of its copies.
 
     :param is_current: whether the local table is still as it was copied.
+    :param begin: called before the first copy of each master.
     """
 
     table: SyncedTable
     is_current: Callable[[], bool]
+    begin: Callable[[], None]
     outage: Outage = field(default_factory=Outage)
     #: When the table last equalled the master's, on the clock for durations, ms.
     copied_ms: int | None = None
@@ -88,17 +90,24 @@ class TableCopies:
 
     :param master: returns where the master takes requests, "host:port"; empty while unknown.
     :param commits: consumer offsets that were committed at this slave.
+    :param lead: returns a number that changes with the master, also when the next one has the same
+        address.
     """
 
     log = Logger()
 
-    def __init__(self, broker: Broker, master: Callable[[], str], commits: Commits) -> None:
+    def __init__(
+        self, broker: Broker, master: Callable[[], str], commits: Commits,
+        lead: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._broker = broker
         self._master = master
+        self._lead = lead
         self._commits = commits
         self._answers: list[_Answer] = []
-        #: The master that was asked last.
+        #: The master that was asked last, and its lead.
         self._address = ""
+        self._asked_lead = 0
         #: Whether this broker is about to become a master, so that another one may not exist now.
         self._is_last = False
         self._silent, self._shorter = Outage(), Outage()
@@ -115,7 +124,7 @@ class TableCopies:
         address = self._find_source()
         if not address:
             return None
-        if address != self._address:
+        if self._is_new(address):
             self._begin(address)
         return Deferred.fromCoroutine(self._copy(address))
 
@@ -127,7 +136,7 @@ class TableCopies:
         address = self._find_source()
         if not address:
             return None
-        if address != self._address:
+        if self._is_new(address):
             return 0
         self._look_at_log()
         due_times: list[int] = []
@@ -161,9 +170,13 @@ class TableCopies:
         address = self._master() if broker.is_slave and not broker.identity.is_acting else ""
         return "" if address == broker.broker_address else address
 
+    def _is_new(self, address: str) -> bool:
+        """Whether the master at an address was not asked yet in its present lead."""
+        return (address, self._lead()) != (self._address, self._asked_lead)
+
     def _begin(self, address: str) -> None:
         """Forget the responses of a previous master."""
-        self._address = address
+        self._address, self._asked_lead = address, self._lead()
         self._shorter.ends()
         if not self._answers:
             self._answers = _answers(kernel_tables(self._broker, self._commits),
@@ -171,6 +184,8 @@ class TableCopies:
         for answer in self._answers:
             answer.due_ms, answer.digest, answer.waiting = 0, b"", None
             answer.is_unknown = False
+            for each in answer.tables:
+                each.begin()
 
     # --- a round
 
@@ -336,8 +351,8 @@ class TableCopies:
 def _answers(kernel: Sequence[KernelTable], tables: Sequence[SyncedTable]) -> list[_Answer]:
     """Make the requests for tables; tables that share a request are joined."""
     answers: dict[tuple[int, bool, bool], _Answer] = {}
-    copied = [*(_Copied(each.table, each.is_current) for each in kernel),
-              *(_Copied(table, lambda: True) for table in tables)]
+    copied = [*(_Copied(each.table, each.is_current, each.begin) for each in kernel),
+              *(_Copied(table, lambda: True, lambda: None) for table in tables)]
     for each in copied:
         table = each.table
         key = (table.code, table.vip, table.follows_log)

@@ -90,6 +90,15 @@ class CopyTests(SynchronousTestCase):
         self.assertEqual(kernel.consumer_offset.table, {})
         self.assertEqual(kernel.topic_config.data_version, DataVersion(0, 7, 9))
 
+    def test_a_topic_that_only_the_first_copy_lacks_does_not_count_as_deleted(self) -> None:
+        """A later copy that lacks a topic shows that it was deleted."""
+        kernel = self.slave.kernel
+        for is_first in (True, False):
+            self.copy_topics()
+            done(kernel.replacing_topics({}, DataVersion(0, 7, 9), is_first=is_first))
+            self.assertNotIn("A", kernel.topic_config.table)
+            self.assertEqual(kernel.topic_config.is_deleted("A"), not is_first)
+
     def test_the_copy_is_saved_with_the_masters_version(self) -> None:
         """The next start has both."""
         self.copy_topics()

@@ -138,6 +138,22 @@ class LostTopicTests(ProgressCase):
         for machine in self.group.alive:
             self.assertIn("New", machine.kernel.topic_config.table)
 
+    def test_a_topic_that_the_next_leader_never_knew_is_not_deleted(self) -> None:
+        """The old leader takes over that leader's table, leads again, and delivers the message."""
+        old = self.leader
+        old.kernel.topic_config.update(TopicConfig("New", 1, 1, 6), {})
+        old.kernel.persist()
+        reply = self.group.send(old, b"later", "New", {"DELAY": "3"})
+        self.assertEqual((reply.code, reply.remark), (0, None))
+        self.kill_leader()
+        self.assertIn("New", old.kernel.topic_config.table)
+        self.group.until(lambda: "New" not in old.kernel.topic_config.table, "the copy")
+        while self.leader is not old:
+            self.kill_leader()
+            self.group.until(lambda: len(self.group.alive) == len(NAMES), "all members")
+        self.assertEqual(self.group.bodies(old.name, "New"), [])
+        self.assert_everywhere([b"later"], "New")
+
 
 class RetriedTests(ProgressCase):
     """Messages that a consumer has sent back."""
