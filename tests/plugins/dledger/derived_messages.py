@@ -27,7 +27,8 @@ from tests.transaction.case import COMMIT, ROLLBACK, questions
 from twistmq.broker.request.client_table import Client
 from twistmq.broker.testing.kernel import KernelBox, Peer
 from twistmq.broker.testing.raw_client import send_header
-from twistmq.plugins.pop.names import pop_retry_topic
+from twistmq.plugins.pop.check_point import CK_TAG, CheckPoint, PointKey
+from twistmq.plugins.pop.names import Receipt, pop_retry_topic
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
 from twistmq.protocol.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
@@ -37,7 +38,9 @@ from twistmq.protocol.headers.send import (
 )
 from twistmq.protocol.headers.transaction import EndTransactionRequestHeader
 from twistmq.protocol.message_id import parse_offset_message_id
+from twistmq.protocol.properties import TAGS
 from twistmq.protocol.record import SYS_TRANSACTION_PREPARED
+from twistmq.protocol.topic_names import TIMER_TOPIC
 
 __all__ = ["DELAYS_MS", "GROUPS", "DerivedMessages"]
 
@@ -79,8 +82,19 @@ class _Ack(Enum):
 class _Pop:
     """A pop of one message, and when it was asked for."""
 
+    body: str
     begin_ms: int
+    #: The check point that has to bring the message again.
+    point: PointKey
     ack: _Ack = _Ack.NONE
+
+
+def _points(machine: Machine) -> set[PointKey]:
+    """Return the check points in the log of a broker, which come from its timer."""
+    assert machine.box is not None
+    return {CheckPoint.decode(message.body, "").key
+            for message in machine.box.stored(TIMER_TOPIC, 0)
+            if message.properties_map().get(TAGS) == CK_TAG}
 
 
 class DerivedMessages:
@@ -96,6 +110,8 @@ class DerivedMessages:
         self._doubtful: list[Derivation] = []
         #: The pops of each message.
         self._pops: dict[str, list[_Pop]] = {}
+        #: The pops of each copy, by its topic and offset: a revival makes another copy.
+        self._copies: dict[tuple[str, int], list[_Pop]] = {}
         #: Whether a pop was not answered, so that it may have taken any message.
         self._has_lost_pop = False
         #: By the body of a half message, how it ends.
@@ -164,8 +180,12 @@ class DerivedMessages:
                 return
             for popped in popped_of(reply, TOPIC, _POP_GROUP):
                 self.counts["popped"] += 1
-                pop = _Pop(begin_ms)
-                self._pops.setdefault(popped.body.decode(), []).append(pop)
+                receipt = Receipt.parse(popped.receipt)
+                pop = _Pop(popped.body.decode(), begin_ms, PointKey(
+                    popped.topic, _POP_GROUP, popped.queue_id, receipt.start_offset,
+                    receipt.pop_time, receipt.broker_name))
+                self._pops.setdefault(pop.body, []).append(pop)
+                self._copies.setdefault((popped.topic, popped.offset), []).append(pop)
                 if self._draw.random() < 0.6:
                     self._acknowledge(machine, popped, pop)
 
@@ -191,20 +211,27 @@ class DerivedMessages:
         """A message comes again after each pop, by a revival or another pop, unless acknowledged.
 
         The check point of a pop by a leader that loses the lead may be lost with it, and so is the
-        progress: the message is popped again.
+        progress: either the message is popped again, or an earlier pop is in the log, which decides
+        as if the lost one had not been. In seed 541 that earlier pop was acknowledged. A copy of a
+        message waits in its own queue, which may be the one of the retries, as in seed 737.
         """
         assert machine.box is not None
         revived: defaultdict[str, list[float]] = defaultdict(list)
         for message in machine.box.stored(_POP_TOPIC, 0):
             revived[message.body.decode()].append(message.store_timestamp)
-        progress = machine.kernel.consumer_offset.query(_POP_GROUP, TOPIC, 0)
-        waiting = {message.body.decode() for message in machine.box.stored(TOPIC, 0)
-                   if message.queue_offset >= progress}
+        progress = {topic: machine.kernel.consumer_offset.query(_POP_GROUP, topic, 0)
+                    for topic in (TOPIC, _POP_TOPIC)}
+        points = _points(machine)
+        for (topic, offset), pops in self._copies.items():
+            if self._has_lost_pop or offset >= progress[topic]:
+                continue
+            kept, times = [pop for pop in pops if pop.point in points], revived[pops[0].body]
+            if not kept or (kept[-1].ack is _Ack.NONE and not any(
+                    time >= kept[-1].begin_ms + _INVISIBLE_MS for time in times)):
+                yield (f"{pops[0].body}, at {offset} of {topic}, was popped, and did not come "
+                       f"again: {pops}, {len(kept)} in the log, {times}")
         for body, pops in self._pops.items():
-            times, last = revived[body], pops[-1]
-            if (last.ack is _Ack.NONE and body not in waiting and not self._has_lost_pop
-                    and not any(time >= last.begin_ms + _INVISIBLE_MS for time in times)):
-                yield f"{body} was popped, and did not come again: {pops}, {times}"
+            times = revived[body]
             if times and not self._has_lost_pop and (
                     min(times) < pops[0].begin_ms + _INVISIBLE_MS
                     or all(pop.ack is _Ack.ACCEPTED for pop in pops)):
