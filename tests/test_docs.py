@@ -94,7 +94,7 @@ class PageCommandTests(SynchronousTestCase):
         self.assertGreater(count, 30)
 
     def test_commands_of_a_page(self) -> None:
-        """They are found in blocks, behind pipes and variables, and over several lines."""
+        """They may follow a pipe or an assignment, and may continue on the next line."""
         page = ("twistmq is a broker.\n```sh\nseq 2 | twistmq produce T -n a:1  # twice\n```\n"
                 "twistmq up\n```python\ntwistmq = 1\n```\n  ```\n  X=1 bin/twistmq up \\\n"
                 "    --group 3 && twistmq --version > out\n  ```\n")

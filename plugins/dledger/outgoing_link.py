@@ -57,8 +57,9 @@ UNANSWERED_BYTES_MAX: Final = 16 * 1024**2
 #: The frame of a large request has at least this size, in bytes. A full push has 256 KiB of bodies
 #: and a frame of about 350 KiB.
 LARGE_BYTES: Final = 192 * 1024
-#: How long a link holds answers back after a large push of committed entries, ms. A member that
-#: lags gets about 50 MB a second, and sends take less than twice their time meanwhile.
+#: How long a link holds answers back after a large push of committed entries, ms. With
+#: this pause, a member that lags receives about 50 MB a second, and a send takes less than twice
+#: its usual time while the member catches up.
 CATCH_UP_REST_MS: Final = 3
 #: The largest opaque, after which the numbers begin again.
 _OPAQUE_MAX: Final = 2**31 - 1

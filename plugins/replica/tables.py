@@ -171,7 +171,7 @@ class TableCopies:
         return "" if address == broker.broker_address else address
 
     def _is_new(self, address: str) -> bool:
-        """Whether the master at an address was not asked yet in its present lead."""
+        """Return whether the master at an address has a lead in which it was not asked yet."""
         return (address, self._lead()) != (self._address, self._asked_lead)
 
     def _begin(self, address: str) -> None:

@@ -179,8 +179,8 @@ def _runs(history: History) -> Iterator[Anomaly]:
             continue
         start = max(read.start, read.low)
         if offsets[0] > start and offsets[0] == kept.get(read.node, {}).get(read.queue):
-            # Retention has removed what came before, and the node does not tell its new beginning
-            # at once.
+            # Retention has removed the earlier messages. The node reports the new beginning of the
+            # queue some seconds later, so the read may skip these messages.
             start = offsets[0]
         if offsets != list(range(start, start + len(offsets))):
             yield Anomaly("H7", f"{read} has a gap")

@@ -330,8 +330,8 @@ class Ghosts:
     def _vote(self, voter: Machine, term: int, candidate: str) -> None:
         other = self._votes.setdefault((voter.name, term), candidate)
         if voter.was_wiped and candidate == self.leaders.get(term, ("", 0))[0]:
-            # A member whose disk was replaced votes for the leader that it has followed since. This
-            # vote elects nobody: by rule I1, no leader leads its term a second time.
+            # A member whose disk was replaced votes for the leader that it has followed since. By
+            # rule I1, a leader does not lead its term a second time, so this vote elects nobody.
             return
         if other != candidate:
             raise InvariantBroken("I2", f"{voter.name} votes for {candidate} and for {other} in "

@@ -86,7 +86,7 @@ class AbsenceTests(SynchronousTestCase):
             self.assertEqual(asked(box, NAMES[2]), 0)
 
     def test_a_broker_in_place_of_a_name_server(self) -> None:
-        """The next name server is asked; the error of all says what is wrong with the address."""
+        """The client asks the next address. If none is left, the error names the mistake."""
         def unsupported(command: RemotingCommand) -> Answer:
             return (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None, b"",
                     f"request type {command.code} not supported")
