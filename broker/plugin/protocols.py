@@ -239,7 +239,8 @@ class Broker(Server, Protocol):
         """Functions called with a deleted group, and whether its offsets were deleted."""
 
     def replacing_topics(
-        self, topics: Mapping[str, TopicConfig], version: DataVersion, *, is_first: bool = False
+        self, topics: Mapping[str, TopicConfig], version: DataVersion, *,
+        named_before: Collection[str] = (),
     ) -> Generator[None, None, None]:
         """Make the topics equal to the topics of another broker; for ``slices``."""
 

@@ -5,7 +5,7 @@ Source: BrokerController's managers @5.3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
 from twisted.internet.defer import Deferred, DeferredList
 
@@ -146,19 +146,21 @@ class Tables:
                 after(each)
 
     def replacing_topics(
-        self, topics: Mapping[str, TopicConfig], version: DataVersion, *, is_first: bool = False
+        self, topics: Mapping[str, TopicConfig], version: DataVersion, *,
+        named_before: Collection[str] = (),
     ) -> Generator[None, None, None]:
         """Make the topics equal to another broker's, with its data version; yields in between.
 
         Topics that the other broker does not have are deleted with their offsets and queues; system
         topics are kept.
 
-        :param is_first: whether these are the first topics of this master. The ones that it does
-            not have may have been lost with the previous master instead of deleted.
+        :param named_before: topics that the other broker had when it was asked before. Others that
+            it does not have may never have been deleted: they were made here by a client, or by an
+            earlier master, and the other broker may make them at any time.
         :raises WireError: when a topic is not valid; nothing is changed then.
         """
         for topic in (yield from self.topic_config.replacing(topics)):
-            self.delete_topic(topic, is_lost=is_first)
+            self.delete_topic(topic, is_lost=topic not in named_before)
             yield
         self.topic_config.take_version(version)
 

@@ -456,8 +456,9 @@ class TopicConfigTable(SavedTable):
     def delete(self, topic: str, *, is_lost: bool = False) -> bool:
         """Forget a topic; :returns: whether it existed.
 
-        :param is_lost: whether a lost master may have been the only one that knew it. It does not
-            count as deleted then, so that messages that wait for it are delivered.
+        :param is_lost: whether nobody may have deleted it, because only this broker or a lost
+            master knew it. It does not count as deleted then, so that messages that wait for it
+            are delivered.
         """
         if self.table.pop(topic, None) is None:
             return False

@@ -55,29 +55,24 @@ class _Versioned(Generic[B]):
     """A table with a data version, which becomes equal to the master's.
 
     :param kind: the type of the body.
-    :param replacing: replaces the table by the one in a body, in slices; its second argument is
-        whether the body is the first one of this master.
+    :param replacing: replaces the table by the one in a body, in slices.
     :param save: saves the table if it changed.
     :param version: returns the data version of the table.
     """
 
     def __init__(
         self, broker: Broker, kind: type[B],
-        replacing: Callable[[B, bool], Generator[None, None, object]],
+        replacing: Callable[[B], Generator[None, None, object]],
         save: Callable[[], object], version: Callable[[], DataVersion],
     ) -> None:
         self._broker = broker
         # A body that arrives has to be decoded within a turn of the reactor.
         kind.prepare()
         self._kind: type[B] = kind
-        self._replacing: Callable[[B, bool], Generator[None, None, object]] = replacing
+        self._replacing: Callable[[B], Generator[None, None, object]] = replacing
         self._save, self._version = save, version
-        #: The version that was copied last from this master.
+        #: The version that was copied last.
         self._copied: DataVersion | None = None
-
-    def begin(self) -> None:
-        """Forget the copies of a previous master."""
-        self._copied = None
 
     def take(self, body: bytes) -> Deferred[None]:
         """See SyncedTable."""
@@ -85,7 +80,7 @@ class _Versioned(Generic[B]):
 
     async def _take(self, body: bytes) -> None:
         wrapper = await decode_body(self._broker, self._kind, body)
-        await self._broker.slices.run(self._replacing(wrapper, self._copied is None))
+        await self._broker.slices.run(self._replacing(wrapper))
         self._save()
         self._copied = wrapper.data_version
 
@@ -94,14 +89,33 @@ class _Versioned(Generic[B]):
         return self._version() == self._copied
 
 
-def _topics(broker: Broker) -> _Versioned[TopicConfigSerializeWrapper]:
-    """Make the table of topics on a slave."""
-    topics = broker.topic_config
-    return _Versioned(
-        broker, TopicConfigSerializeWrapper,
-        lambda wrapper, is_first: broker.replacing_topics(
-            wrapper.topic_config_table, wrapper.data_version, is_first=is_first),
-        lambda: broker.topics_changed() if topics.dirty else None, lambda: topics.data_version)
+class _Topics(_Versioned[TopicConfigSerializeWrapper]):
+    """The topics of a slave.
+
+    A topic counts as deleted only when this master had it and has it no longer. A topic that a
+    client made here, or that is known from an earlier master, is removed without a trace: this
+    master may make it a moment later, and messages may then wait for it.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        topics = broker.topic_config
+        super().__init__(
+            broker, TopicConfigSerializeWrapper, self._replacing_topics,
+            lambda: broker.topics_changed() if topics.dirty else None, lambda: topics.data_version)
+        #: The topics that this master had at the last copy.
+        self._named: set[str] = set()
+
+    def begin(self) -> None:
+        """Forget the topics of a previous master, whose last copy may still be under way."""
+        self._named = set()
+
+    def _replacing_topics(
+        self, wrapper: TopicConfigSerializeWrapper
+    ) -> Generator[None, None, None]:
+        table, named = wrapper.topic_config_table, self._named
+        yield from self._broker.replacing_topics(table, wrapper.data_version, named_before=named)
+        named.clear()
+        named.update(table)
 
 
 def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
@@ -109,7 +123,7 @@ def _groups(broker: Broker) -> _Versioned[SubscriptionGroupWrapper]:
     groups = broker.subscription_group
     return _Versioned(
         broker, SubscriptionGroupWrapper,
-        lambda wrapper, _: broker.replacing_groups(
+        lambda wrapper: broker.replacing_groups(
             wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version),
         lambda: broker.saves.save_if_changed(groups), lambda: groups.data_version)
 
@@ -153,12 +167,12 @@ def offsets_of(body: LmqConsumerOffsetSerializeWrapper) -> dict[str, dict[int, i
 
 def kernel_tables(broker: Broker, commits: Commits) -> list[KernelTable]:
     """Make the tables, in the order in which they are copied."""
-    topics, groups, offsets = _topics(broker), _groups(broker), _Offsets(broker, commits)
+    topics, groups, offsets = _Topics(broker), _groups(broker), _Offsets(broker, commits)
     return [
         KernelTable(SyncedTable("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics.take,
                                 _COPY_PERIOD_MS, vip=True), topics.is_current, topics.begin),
         KernelTable(SyncedTable("groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-                                groups.take, _COPY_PERIOD_MS), groups.is_current, groups.begin),
+                                groups.take, _COPY_PERIOD_MS), groups.is_current),
         KernelTable(SyncedTable("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET,
                                 offsets.take, _COPY_PERIOD_MS, follows_log=True),
                     offsets.is_current),

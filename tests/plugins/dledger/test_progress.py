@@ -19,8 +19,10 @@ from twistmq.broker.testing.raw_client import send_header
 from twistmq.plugins import orderly, pop, retry
 from twistmq.plugins.pop.names import REVIVE_GROUP, pop_retry_topic
 from twistmq.protocol.bodies import (
+    ConsumerData,
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
+    HeartbeatData,
     SubscriptionGroupConfig,
     TopicConfig,
 )
@@ -170,6 +172,19 @@ class RetriedTests(ProgressCase):
 
     def test_the_next_leader_brings_it_back(self) -> None:
         """The message is delivered once."""
+        self.send_back()
+        self.kill_leader()
+        self.assert_everywhere([b"a"], RETRY)
+
+    def test_a_retry_topic_that_a_consumer_made_at_the_followers(self) -> None:
+        """Its removal there deletes no topic, so the next leader knows what was delivered."""
+        heartbeat = HeartbeatData("client", consumer_data_set=(ConsumerData(GROUP),))
+        for machine in self.followers:
+            reply = self.box(machine).ask(RequestCode.HEART_BEAT, body=heartbeat.encode())
+            self.assertEqual((reply.code, reply.remark), (ResponseCode.SUCCESS, None))
+            self.assertIn(RETRY, machine.kernel.topic_config.table)
+        self.group.until(lambda: not any(
+            RETRY in machine.kernel.topic_config.table for machine in self.followers), "the copy")
         self.send_back()
         self.kill_leader()
         self.assert_everywhere([b"a"], RETRY)

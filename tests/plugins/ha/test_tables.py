@@ -143,6 +143,18 @@ class CopyTests(GroupCase):
         self.assertNotIn("Mine", self.slave.kernel.topic_config.table)
         self.assertNotIn("mine", self.slave.kernel.subscription_group.table)
 
+    def test_only_a_topic_that_the_master_had_counts_as_deleted(self) -> None:
+        """The slave removes one that a client made there, but its master may make it later."""
+        topics = self.slave.kernel.topic_config
+        self.master.kernel.topic_config.update(TopicConfig("Deleted", 4, 4), {})
+        self.pass_time()
+        topics.update(TopicConfig("Mine", 4, 4), {})
+        self.master.kernel.tables.delete_topic("Deleted")
+        self.pass_time()
+        for topic in ("Deleted", "Mine"):
+            self.assertNotIn(topic, topics.table)
+            self.assertEqual(topics.is_deleted(topic), topic == "Deleted")
+
     def test_offsets_wait_for_their_messages(self) -> None:
         """The offset of a message that the slave does not have yet would skip that message."""
         self.send()
