@@ -296,7 +296,8 @@ class Kernel:
             await self.foreground.lane().run(_dispatching(store))
             require_same()
             self.topic_config.make_again(
-                store.queues.ids_by_topic(), store.queues.has_batch_queues, of_lost_master=True)
+                store.queues.ids_by_topic(), store.queues.has_batch_queues, of_lost_master=True,
+                last_message=store.queues.last_message)
         self.set_role(role, broker_id)
         registered = self.topics_changed()
         if registered is not None:

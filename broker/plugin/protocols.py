@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from twistmq.broker.constants import LOG_OFFSET_MAX
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -240,7 +242,7 @@ class Broker(Server, Protocol):
 
     def replacing_topics(
         self, topics: Mapping[str, TopicConfig], version: DataVersion, *,
-        named_before: Collection[str] = (),
+        named_before: Collection[str] = (), log_end: int = LOG_OFFSET_MAX,
     ) -> Generator[None, None, None]:
         """Make the topics equal to the topics of another broker; for ``slices``."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from twisted.internet.defer import Deferred, DeferredList
 
 from twistmq.broker.config.settings import Settings
+from twistmq.broker.constants import LOG_OFFSET_MAX
 from twistmq.broker.observe.statistics import BrokerStats
 from twistmq.broker.plugin.hooks import Hooks
 from twistmq.broker.remoting.channels import ChannelTable
@@ -128,17 +129,19 @@ class Tables:
         """Return the same without the data that plugins add to the topics."""
         return self.topic_config.registration(compressed)
 
-    def delete_topic(self, topic: str, *, is_lost: bool = False) -> None:
+    def delete_topic(self, topic: str, *, log_end: int | None = None) -> None:
         """Delete a topic with its offsets, statistics and queues.
 
-        :param is_lost: see ``TopicConfigTable.delete``.
+        :param log_end: see ``TopicConfigTable.delete``; None: the topic is deleted now.
         """
+        if log_end is None:
+            log_end = self._store.commit_log.max_offset
         topics = [topic]
         for listener in self.on_topic_deletion:
             topics += listener(topic)
         self.consumer_offset.clean_topics(topics)
         for each in topics:
-            self.topic_config.delete(each, is_lost=is_lost)
+            self.topic_config.delete(each, log_end=log_end)
             self.stats.forget_topic(each)
             self._store.delete_topic(each)
         for after in self.after_topic_deletion:
@@ -147,7 +150,7 @@ class Tables:
 
     def replacing_topics(
         self, topics: Mapping[str, TopicConfig], version: DataVersion, *,
-        named_before: Collection[str] = (),
+        named_before: Collection[str] = (), log_end: int = LOG_OFFSET_MAX,
     ) -> Generator[None, None, None]:
         """Make the topics equal to another broker's, with its data version; yields in between.
 
@@ -157,10 +160,11 @@ class Tables:
         :param named_before: topics that the other broker had when it was asked before. Others that
             it does not have may never have been deleted: they were made here by a client, or by an
             earlier master, and the other broker may make them at any time.
+        :param log_end: the end of the other broker's log after it had given its topics.
         :raises WireError: when a topic is not valid; nothing is changed then.
         """
         for topic in (yield from self.topic_config.replacing(topics)):
-            self.delete_topic(topic, is_lost=topic not in named_before)
+            self.delete_topic(topic, log_end=log_end if topic in named_before else 0)
             yield
         self.topic_config.take_version(version)
 

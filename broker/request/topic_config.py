@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twistmq.broker.config.settings import Settings
 from twistmq.broker.constants import (
     DELETED_TOPICS_MAX,
+    LOG_OFFSET_MAX,
     TOPIC_QUEUES_MAX,
     TOPIC_ROWS_KEPT,
     TOPIC_ROWS_SIZE_MAX,
@@ -85,8 +86,9 @@ class TopicConfigTable(SavedTable):
         self.table: dict[str, TopicConfig] = {}
         #: Called with the name of a topic that was added, changed or removed.
         self.on_change: list[Callable[[str], None]] = []
-        #: Topics that were deleted since the start and not created again, the oldest first.
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        #: Topics that were deleted since the start and not created again, the oldest first, with
+        #: the end of the log at the deletion.
+        self._deleted: OrderedDict[str, int] = OrderedDict()
         #: The rows of the topics in replies and registrations, and the size of these rows, bytes.
         self.rows: dict[str, bytes] = {}
         self.rows_size = 0
@@ -135,6 +137,7 @@ class TopicConfigTable(SavedTable):
 
     def make_again(self, queues: Mapping[str, Collection[int]],
                    is_batch: Callable[[str], bool], *, of_lost_master: bool = False,
+                   last_message: Callable[[str], int] = lambda topic: -1,
                    is_slave: bool = False) -> None:
         """Find topics that have queues but no entry in the table, without removing any queues.
 
@@ -150,11 +153,13 @@ class TopicConfigTable(SavedTable):
         :param queues: ids of queues by topic.
         :param is_batch: whether a topic's queues are batch queues.
         :param of_lost_master: whether this broker takes over from its master now.
+        :param last_message: returns an offset in the log within the last message of a topic; -1 if
+            it is not known.
         :param is_slave: whether the topics are copied from a master.
         """
         unknown = sorted(topic for topic in queues
                          if topic not in self.table and not topic_names.is_light(topic)
-                         and not (of_lost_master and topic in self._deleted))
+                         and not (of_lost_master and self.is_deleted(topic, last_message(topic))))
         if not unknown:
             return
         names = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")
@@ -297,12 +302,21 @@ class TopicConfigTable(SavedTable):
         return queue_id % (min(config.read_queue_nums, config.write_queue_nums)
                            or config.read_queue_nums)
 
-    def is_deleted(self, topic: str) -> bool:
-        """Whether a topic was deleted, as far as that is known.
+    def is_deleted(self, topic: str, log_offset: int) -> bool:
+        """Whether the topic of a message was deleted after it, as far as that is known.
 
-        A missing topic may also be one that was forgotten because of a kill.
+        A missing topic may also be one that was forgotten because of a kill. A message that was
+        stored after the deletion shows that a lost master had created the topic again.
+
+        :param log_offset: the offset of the message in the log, or an offset within the message.
         """
-        return topic in self._deleted
+        end = self._deleted.get(topic)
+        if end is None:
+            return False
+        if log_offset >= end:
+            del self._deleted[topic]
+            return False
+        return True
 
     def light_topic(self, topic: str) -> TopicConfig | None:
         """Return the topic of a light queue, which exists without an entry in the table."""
@@ -453,17 +467,17 @@ class TopicConfigTable(SavedTable):
         self._lines.info(self._now_ms(), "topic {config} replaces {old}", config=config, old=old)
         self._changed(config)
 
-    def delete(self, topic: str, *, is_lost: bool = False) -> bool:
+    def delete(self, topic: str, *, log_end: int = LOG_OFFSET_MAX) -> bool:
         """Forget a topic; :returns: whether it existed.
 
-        :param is_lost: whether nobody may have deleted it, because only this broker or a lost
-            master knew it. It does not count as deleted then, so that messages that wait for it
-            are delivered.
+        :param log_end: the end of the log when the topic was deleted. 0: maybe nobody deleted it,
+            because only this broker or a lost master knew it, so messages that wait for it are
+            delivered.
         """
         if self.table.pop(topic, None) is None:
             return False
-        if not is_lost:
-            self._deleted[topic] = None
+        if log_end:
+            self._deleted[topic] = log_end
         if len(self._deleted) > DELETED_TOPICS_MAX:
             self._deleted.popitem(last=False)
         self.rows_size -= len(self.rows.pop(topic, b""))

@@ -274,6 +274,14 @@ class QueueTable:
         """Return the topics that have queues, with the ids of the queues in ascending order."""
         return {topic: sorted(by_id) for topic, by_id in self.by_topic.items() if by_id}
 
+    def last_message(self, topic: str) -> int:
+        """Return the commit-log offset of the last byte of a topic's messages.
+
+        :returns: that offset; negative when no message was dispatched since the start.
+        """
+        return max((queue.max_physical for queue in self.by_topic.get(topic, {}).values()),
+                   default=-1) - 1
+
     def has_batch_queues(self, topic: str) -> bool:
         """Return whether the existing queues of a topic are batch queues."""
         return any(isinstance(queue, BatchQueue) for queue in self.by_topic.get(topic, {}).values())

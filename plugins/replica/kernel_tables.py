@@ -44,11 +44,14 @@ class KernelTable:
     """A table, and whether it is still as it was copied.
 
     :param begin: called before the first copy of each master.
+    :param note_end: called before each copy with an end of the master's log, which its log reached
+        after it had given its table.
     """
 
     table: SyncedTable
     is_current: Callable[[], bool]
     begin: Callable[[], None] = lambda: None
+    note_end: Callable[[int], None] = lambda end: None
 
 
 class _Versioned(Generic[B]):
@@ -94,7 +97,8 @@ class _Topics(_Versioned[TopicConfigSerializeWrapper]):
 
     A topic counts as deleted only when this master had it and has it no longer. A topic that a
     client made here, or that is known from an earlier master, is removed without a trace: this
-    master may make it a moment later, and messages may then wait for it.
+    master may make it a moment later, and messages may then wait for it. The master may also make a
+    deleted topic again, which messages show that are in the log after the deletion.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -104,16 +108,23 @@ class _Topics(_Versioned[TopicConfigSerializeWrapper]):
             lambda: broker.topics_changed() if topics.dirty else None, lambda: topics.data_version)
         #: The topics that this master had at the last copy.
         self._named: set[str] = set()
+        #: The end of the master's log after it had given its topics.
+        self._log_end = 0
 
     def begin(self) -> None:
         """Forget the topics of a previous master, whose last copy may still be under way."""
         self._named = set()
 
+    def note_end(self, end: int) -> None:
+        """Note the end of the master's log; see ``KernelTable``."""
+        self._log_end = end
+
     def _replacing_topics(
         self, wrapper: TopicConfigSerializeWrapper
     ) -> Generator[None, None, None]:
         table, named = wrapper.topic_config_table, self._named
-        yield from self._broker.replacing_topics(table, wrapper.data_version, named_before=named)
+        yield from self._broker.replacing_topics(
+            table, wrapper.data_version, named_before=named, log_end=self._log_end)
         named.clear()
         named.update(table)
 
@@ -170,7 +181,8 @@ def kernel_tables(broker: Broker, commits: Commits) -> list[KernelTable]:
     topics, groups, offsets = _Topics(broker), _groups(broker), _Offsets(broker, commits)
     return [
         KernelTable(SyncedTable("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics.take,
-                                _COPY_PERIOD_MS, vip=True), topics.is_current, topics.begin),
+                                _COPY_PERIOD_MS, vip=True),
+                    topics.is_current, topics.begin, topics.note_end),
         KernelTable(SyncedTable("groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
                                 groups.take, _COPY_PERIOD_MS), groups.is_current),
         KernelTable(SyncedTable("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET,

@@ -48,11 +48,13 @@ class _Copied:
 
     :param is_current: whether the local table is still as it was copied.
     :param begin: called before the first copy of each master.
+    :param note_end: called before each copy with an end of the master's log, see ``KernelTable``.
     """
 
     table: SyncedTable
     is_current: Callable[[], bool]
     begin: Callable[[], None]
+    note_end: Callable[[int], None]
     outage: Outage = field(default_factory=Outage)
     #: When the table last equalled the master's, on the clock for durations, ms.
     copied_ms: int | None = None
@@ -70,7 +72,7 @@ class _Answer:
     due_ms: int = 0
     #: The digest of the last response that was applied.
     digest: bytes = b""
-    #: A response body, and the offset that the local log must reach first.
+    #: A response body, and the end of the master's log after it.
     waiting: tuple[bytes, int] | None = None
     outage: Outage = field(default_factory=Outage)
     #: Whether the master at this address answered that it does not know the request.
@@ -79,6 +81,13 @@ class _Answer:
     @property
     def period_ms(self) -> int:
         return min(each.table.period_ms for each in self.tables)
+
+    def can_be_taken(self, reached: int) -> bool:
+        """Whether a response waits for nothing more.
+
+        :param reached: the offset up to which messages of the local log can be read.
+        """
+        return self.waiting is not None and (not self.follows_log or self.waiting[1] <= reached)
 
     @property
     def names(self) -> str:
@@ -143,7 +152,7 @@ class TableCopies:
         for answer in self._answers:
             if answer.waiting is None:
                 due_times.append(self._due_ms(answer))
-            elif answer.waiting[1] <= self._reached:
+            elif answer.can_be_taken(self._reached):
                 return 0
         if not due_times:
             return None
@@ -202,7 +211,7 @@ class TableCopies:
     async def _take_reached(self, address: str) -> None:
         """Apply the responses that the local log has reached."""
         for answer in self._answers:
-            if answer.waiting is not None and answer.waiting[1] <= self._reached:
+            if answer.can_be_taken(self._reached):
                 await self._take(address, answer)
 
     @property
@@ -242,7 +251,7 @@ class TableCopies:
         if self._is_shorter(address, end, own_end):
             return
         for answer, body in bodies:
-            answer.waiting = body, end if answer.follows_log else 0
+            answer.waiting = body, end
 
     async def _body(self, address: str, answer: _Answer) -> bytes:
         """:raises BrokerError: when the master does not provide the table."""
@@ -289,13 +298,14 @@ class TableCopies:
     async def _take(self, address: str, answer: _Answer) -> None:
         """Apply the tables of a response, unless they are unchanged."""
         assert answer.waiting is not None
-        body, _ = answer.waiting
+        body, end = answer.waiting
         answer.waiting = None
         digest = applied_digest = blake2b(body, digest_size=16).digest()
         for each in answer.tables:
             # A broker that became master, or follows another one, must not apply this response.
             if not self._broker.is_slave or not (self._is_last or self._master() == address):
                 return
+            each.note_end(end)
             is_same = digest == answer.digest and each.is_current()
             if is_same or await self._apply(address, each, body):
                 each.copied_ms = self._broker.steady.now_ms()
@@ -351,8 +361,8 @@ class TableCopies:
 def _answers(kernel: Sequence[KernelTable], tables: Sequence[SyncedTable]) -> list[_Answer]:
     """Make the requests for tables; tables that share a request are joined."""
     answers: dict[tuple[int, bool, bool], _Answer] = {}
-    copied = [*(_Copied(each.table, each.is_current, each.begin) for each in kernel),
-              *(_Copied(table, lambda: True, lambda: None) for table in tables)]
+    copied = [*(_Copied(each.table, each.is_current, each.begin, each.note_end) for each in kernel),
+              *(_Copied(table, lambda: True, lambda: None, lambda end: None) for table in tables)]
     for each in copied:
         table = each.table
         key = (table.code, table.vip, table.follows_log)

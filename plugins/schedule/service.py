@@ -298,7 +298,7 @@ class ScheduleService:
                     record = due_record(decode_record(data))
                     record.queue_id = self._broker.topic_config.shown_queue(
                         record.topic, record.queue_id)
-                    if self._broker.topic_config.is_deleted(record.topic):
+                    if self._broker.topic_config.is_deleted(record.topic, log_offset):
                         self.log.info(
                             "message {offset} of delay level {number} is not delivered: its topic "
                             "{topic} was deleted", offset=offset, number=level, topic=record.topic)

@@ -225,13 +225,15 @@ class Dequeue:
             recalled = properties.get(names.TIMER_DEL_UNIQKEY)
             if recalled is not None:
                 self._recalls.discard(self._wheel.floor_ms(due_ms_of(properties)), recalled)
-            return rolled_record(message, properties, unit.write_ms, now_ms)
-        if deletions and delete_key(topic, properties.get(names.UNIQ_KEY, "")) in deletions:
+        elif deletions and delete_key(topic, properties.get(names.UNIQ_KEY, "")) in deletions:
             return None
-        if self._broker.topic_config.is_deleted(topic):
+        # This also applies to a message that goes on waiting: it would seem to be newer afterwards.
+        if self._broker.topic_config.is_deleted(topic, unit.log_offset):
             self.log.info("the timed message at {place} is not delivered: its topic {topic} was "
                           "deleted", place=unit.log_offset, topic=topic)
             return None
+        if unit.is_rolled:
+            return rolled_record(message, properties, unit.write_ms, now_ms)
         record = due_record(message, properties, unit.write_ms, now_ms)
         record.queue_id = self._broker.topic_config.shown_queue(topic, record.queue_id)
         return record

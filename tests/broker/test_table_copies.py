@@ -91,14 +91,25 @@ class CopyTests(SynchronousTestCase):
         self.assertEqual(kernel.topic_config.data_version, DataVersion(0, 7, 9))
 
     def test_a_topic_that_the_master_has_not_named_does_not_count_as_deleted(self) -> None:
-        """Only a topic that it had at the last copy was deleted."""
-        kernel = self.slave.kernel
+        """Only a topic that it had at the last copy was deleted, for the messages before."""
+        topics = self.slave.kernel.topic_config
         for named_before in ((), ("A",)):
             self.copy_topics()
-            done(kernel.replacing_topics({}, DataVersion(0, 7, 9), named_before=named_before))
+            done(self.slave.kernel.replacing_topics(
+                {}, DataVersion(0, 7, 9), named_before=named_before, log_end=100))
             for topic in ("A", "B"):
-                self.assertNotIn(topic, kernel.topic_config.table)
-                self.assertEqual(kernel.topic_config.is_deleted(topic), topic in named_before)
+                self.assertNotIn(topic, topics.table)
+                self.assertEqual(topics.is_deleted(topic, 99), topic in named_before)
+
+    def test_a_message_after_the_deletion_shows_that_the_topic_was_made_again(self) -> None:
+        """The topic counts as deleted no longer, also for messages before."""
+        topics = self.slave.kernel.topic_config
+        self.copy_topics()
+        done(self.slave.kernel.replacing_topics(
+            {}, DataVersion(0, 7, 9), named_before=("A", "B"), log_end=100))
+        self.assertFalse(topics.is_deleted("A", 100))
+        self.assertFalse(topics.is_deleted("A", 99))
+        self.assertTrue(topics.is_deleted("B", 99))
 
     def test_the_copy_is_saved_with_the_masters_version(self) -> None:
         """The next start has both."""

@@ -156,6 +156,22 @@ class LostTopicTests(ProgressCase):
         self.assertEqual(self.group.bodies(old.name, "New"), [])
         self.assert_everywhere([b"later"], "New")
 
+    def test_a_topic_that_was_deleted_and_made_again(self) -> None:
+        """The next leader has not copied it, and knows only of its deletion."""
+        self.send(b"old")
+        for kind in ({}, {"DELAY": "3"}, {"TIMER_DELAY_MS": "12000"}):
+            self.group.until(lambda: all(
+                TOPIC in machine.kernel.topic_config.table for machine in self.group.alive), "copy")
+            self.leader.kernel.tables.delete_topic(TOPIC)
+            self.group.until(lambda: not any(
+                TOPIC in machine.kernel.topic_config.table for machine in self.group.alive), "copy")
+            reply = self.group.send(self.leader, b"new", properties=kind)
+            self.assertEqual((reply.code, reply.remark), (0, None))
+            self.kill_leader()
+            self.assertEqual(
+                self.group.bodies(self.leader.name), [] if kind else [b"new"], msg=kind)
+            self.assert_everywhere([b"new"])
+
 
 class RetriedTests(ProgressCase):
     """Messages that a consumer has sent back."""

@@ -146,14 +146,16 @@ class CopyTests(GroupCase):
     def test_only_a_topic_that_the_master_had_counts_as_deleted(self) -> None:
         """The slave removes one that a client made there, but its master may make it later."""
         topics = self.slave.kernel.topic_config
-        self.master.kernel.topic_config.update(TopicConfig("Deleted", 4, 4), {})
+        self.send("Deleted")
         self.pass_time()
         topics.update(TopicConfig("Mine", 4, 4), {})
         self.master.kernel.tables.delete_topic("Deleted")
         self.pass_time()
+        end = self.master.kernel.store.commit_log.max_offset
         for topic in ("Deleted", "Mine"):
             self.assertNotIn(topic, topics.table)
-            self.assertEqual(topics.is_deleted(topic), topic == "Deleted")
+            self.assertEqual(topics.is_deleted(topic, end - 1), topic == "Deleted")
+        self.assertFalse(topics.is_deleted("Deleted", end))
 
     def test_offsets_wait_for_their_messages(self) -> None:
         """The offset of a message that the slave does not have yet would skip that message."""

@@ -121,6 +121,18 @@ class DeliveryTests(TimerTestCase):
         self.turns(3000)
         self.assertEqual([len(self.bodies(topic)) for topic in ("T", "U", "V")], [0, 1, 2])
 
+    def test_deleted_topic_of_a_message_beyond_the_wheel(self) -> None:
+        """It does not go on waiting, as a message that would be newer than the deletion."""
+        self.restart(timerRollWindowSlot="4")
+        for topic in ("T", "U"):
+            self.send(topic=topic, TIMER_DELAY_MS="20000")
+        self.turns(500)
+        self.box.kernel.tables.delete_topic("T")
+        self.turns(6000)
+        self.assertEqual([self.service.metrics.count(topic) for topic in ("T", "U")], [0, 1])
+        self.turns(16_000)
+        self.assertEqual([len(self.bodies(topic)) for topic in ("T", "U")], [0, 1])
+
     def test_topic_that_a_kill_made_forgotten(self) -> None:
         """A missing topic that was not deleted gets its messages."""
         self.send(TIMER_DELAY_MS="2000")
