@@ -21,11 +21,12 @@ the same as Apache's. Source: ResponseCode, RemotingException and its subclasses
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from twistmq.protocol.codes import ResponseCode
 
 __all__ = [
+    "NOT_A_NAME_SERVER",
     "BrokerError",
     "CopiedError",
     "HeaderError",
@@ -41,6 +42,10 @@ __all__ = [
     "StoreError",
     "WireError",
 ]
+
+
+#: The end of the error for a server that does not know a request that every name server serves.
+NOT_A_NAME_SERVER: Final = "so it is not a name server; it may be a broker"
 
 
 class CopiedError(Exception):

@@ -32,7 +32,12 @@ from twistmq.protocol.bodies import (
 )
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import BrokerError, RemotingTimeout, RequestRefused
+from twistmq.protocol.errors import (
+    NOT_A_NAME_SERVER,
+    BrokerError,
+    RemotingTimeout,
+    RequestRefused,
+)
 from twistmq.protocol.flags import MASTER_ID
 from twistmq.protocol.header import CommandHeader
 from twistmq.protocol.headers.namesrv import (
@@ -452,6 +457,11 @@ def _crc(body: bytes) -> int:
 
 
 def _require_success(reply: RemotingCommand, address: str) -> None:
-    if reply.code != ResponseCode.SUCCESS:
-        raise RequestRefused(reply.code, f"{address} answered {reply.code}: {reply.remark}")
+    """Raise an error for a response to a request that every name server serves."""
+    if reply.code == ResponseCode.SUCCESS:
+        return
+    text = f"{address} answered {reply.code}: {(reply.remark or 'no remark').strip()}"
+    if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        text += f", {NOT_A_NAME_SERVER}"
+    raise RequestRefused(reply.code, text)
 

@@ -30,7 +30,7 @@ from twistmq.client.core.connection.loops import Loop
 from twistmq.client.core.connection.tasks import Future
 from twistmq.protocol.codes import RequestCode, ResponseCode
 from twistmq.protocol.command import RemotingCommand
-from twistmq.protocol.errors import WireError
+from twistmq.protocol.errors import NOT_A_NAME_SERVER, WireError
 from twistmq.protocol.header import CommandHeader
 
 __all__ = ["NameServers"]
@@ -48,7 +48,8 @@ RETRY_WAIT_MS: Final = 200
 #: The requests that every name server answers. A server that does not know one of them is another
 #: kind of server.
 _ALWAYS_SERVED: Final = frozenset({
-    RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
+    RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER})
 #: How long a name server may be silent before the next one is asked too, in ms.
 PATIENCE_MS: Final = 500
 
@@ -130,8 +131,7 @@ class NameServers:
                     if reply.code not in accepted_codes:
                         refused = refusal(reply.code, reply.remark, ended)
                         if isinstance(refused, Unsupported) and code in _ALWAYS_SERVED:
-                            raise RemotingConnectError(
-                                f"{refused}, so it is not a name server; it may be a broker")
+                            raise RemotingConnectError(f"{refused}, {NOT_A_NAME_SERVER}")
                         raise refused
                     return decode(reply)
                 except RemotingError as error:

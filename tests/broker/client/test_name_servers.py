@@ -268,6 +268,16 @@ class RegisterTests(NameServersTestCase):
         self.register()
         self.assertEqual(self.servers.unreached, {})
 
+    def test_a_broker_in_place_of_a_name_server(self) -> None:
+        """The log names the mistake, and the broker registers with the other address."""
+        good = reply(header=RegisterBrokerResponseHeader(master_addr="m:2"))
+        self.client.answers = {"b:2": good, "a:1": reply(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=" request type 103 not supported")}
+        self.assertEqual([answer.master_address for answer in self.register()], ["m:2"])
+        self.assertEqual(self.servers.unreached["a:1"], (
+            "a:1 answered 3: request type 103 not supported, so it is not a name server; it may be "
+            "a broker"))
+
     def test_one_that_is_slow(self) -> None:
         """All name servers are asked at the same time, so a slow one delays no other."""
         slow: Deferred[RemotingCommand] = Deferred()

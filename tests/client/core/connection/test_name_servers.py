@@ -97,10 +97,12 @@ class AbsenceTests(SynchronousTestCase):
         box.servers[BROKER] = stored
         send(box, producer(box), "T")
         box.servers[NAMES[1]] = unsupported
-        with self.assertRaises(RemotingConnectError) as caught:
-            box.run(box.core.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
-        self.assertIn("10.0.0.7:9876 answered 3: request type 106 not supported, so it is not a "
-                      "name server; it may be a broker", str(caught.exception))
+        for code in (RequestCode.GET_BROKER_CLUSTER_INFO,
+                     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER):
+            with self.assertRaises(RemotingConnectError) as caught:
+                box.run(box.core.ask_name_server(code))
+            self.assertIn(f"10.0.0.7:9876 answered 3: request type {code} not supported, so it is "
+                          "not a name server; it may be a broker", str(caught.exception))
         with self.assertRaises(Unsupported):
             box.run(box.core.ask_name_server(RequestCode.GET_KV_CONFIG))
 
