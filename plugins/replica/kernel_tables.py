@@ -83,7 +83,7 @@ class _Versioned(Generic[B]):
 
     async def _take(self, body: bytes) -> None:
         wrapper = await decode_body(self._broker, self._kind, body)
-        await self._broker.slices.run(self._replacing(wrapper))
+        await _take_over(self._broker, self._replacing(wrapper))
         self._save()
         self._copied = wrapper.data_version
 
@@ -157,17 +157,24 @@ class _Offsets:
         wrapper = await decode_body(self._broker, LmqConsumerOffsetSerializeWrapper, body)
         table, offsets = self._broker.consumer_offset, offsets_of(wrapper)
         await self._commits.join(offsets)
-        if not self._broker.is_slave:
-            # This broker became a master while it waited: later commits are its own.
-            return
-        await self._broker.slices.run(table.merging(offsets, larger_wins=False))
+        await _take_over(self._broker, table.merging(offsets, larger_wins=False))
         # A table of 4.9.4 has no version.
-        if wrapper.data_version is not None:
+        if wrapper.data_version is not None and self._broker.is_slave:
             table.take_version(wrapper.data_version)
 
     def is_current(self) -> bool:
         """Whether every offset that was committed here is known to the master."""
         return not self._commits.has_kept
+
+
+async def _take_over(broker: Broker, steps: Generator[None, None, object]) -> None:
+    """Apply a copied table in slices, as long as this broker is a slave.
+
+    A broker may become a master between two slices. What its clients change from then on is newer
+    than the copy, so the rest of the copy is dropped.
+    """
+    if broker.is_slave:
+        await broker.slices.run(steps, is_wanted=lambda: broker.is_slave)
 
 
 def offsets_of(body: LmqConsumerOffsetSerializeWrapper) -> dict[str, dict[int, int]]:
