@@ -64,7 +64,14 @@ from tests.long.dledger_mixed import (
     read_queues,
 )
 from tests.long.dledger_relay import CALM, Relays, Weather
-from tests.long.dledger_soak import Figures, Soak, growth_faults, read_figures
+from tests.long.dledger_soak import (
+    Figures,
+    Soak,
+    Totals,
+    growth_faults,
+    period_lengths,
+    read_figures,
+)
 from tests.long.dledger_strangers import (
     KINDS,
     Attacker,
@@ -363,8 +370,8 @@ class SoakTests(SynchronousTestCase):
         self.store(7)
         self.send(3)
         self.assertEqual(self.judge(), [])
-        self.assertEqual(self.soak.places, {"T-0": [0, 100, 200, 300, 400]})
-        self.assertEqual(self.soak.outcomes, {Outcome.OK: 4, Outcome.UNKNOWN: 1})
+        self.assertEqual(self.soak.totals.places, {"T-0": [0, 100, 200, 300, 400]})
+        self.assertEqual(self.soak.totals.outcomes, {"OK": 4, "UNKNOWN": 1})
 
     def test_faults_of_a_later_period(self) -> None:
         """A loss, a copy of an earlier message, and an offset that is left out are found."""
@@ -389,6 +396,40 @@ class SoakTests(SynchronousTestCase):
         self.readers[1].has_all_since.return_value = False
         with self.assertRaises(AssertionError):
             self.judge()
+
+    def test_a_run_that_was_interrupted_continues(self) -> None:
+        """What the interrupted period stored is skipped, and the totals go on."""
+        path = Path(self.mktemp()) / "soak.json"
+        self.assertEqual(Totals.load(path), Totals())
+        self.soak.take_up()
+        self.send(0)
+        self.assertEqual(self.judge(), [])
+        totals = self.soak.totals
+        totals.killed["n1"] += 1
+        totals.periods.append({"n1": Figures(1, 2, 3)})
+        totals.save(path)
+        self.store(5)
+        again = Totals.load(path)
+        self.assertEqual(again, totals)
+        self.soak = Soak(self.soak._loaded, Mock(), random.Random(0), (120, 300), again)
+        self.soak.take_up()
+        for reader in self.readers:
+            reader.begin_at.assert_called_once_with({"T-0": 2})
+        self.send(1)
+        self.assertEqual(self.judge(), [])
+        self.assertEqual((again.parts, again.places), (2, {"T-0": [0, 100, 200]}))
+        self.assertEqual(again.outcomes, {"OK": 2})
+
+    def test_the_periods_of_a_run(self) -> None:
+        """They are as long as allowed, the time of the judgement is included, and none is tiny."""
+        totals, lengths = Totals(seconds=100), []
+        for seconds in period_lengths(totals, 4000, 600):
+            lengths.append(seconds)
+            totals.seconds += seconds + 7
+        self.assertEqual(len(lengths), 7)
+        self.assertGreater(min(lengths), 500)
+        self.assertLessEqual(max(lengths), 600)
+        self.assertEqual(next(period_lengths(Totals(), 60, 600)), 30)
 
     def test_a_figure_that_grows_is_a_fault(self) -> None:
         """The largest of any broker in the first quarter counts."""

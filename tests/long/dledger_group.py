@@ -16,7 +16,7 @@ import sys
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -313,18 +313,22 @@ class LoadedGroup:
     :param writers: their number; each has up to 16 requests in flight.
     :param rate: the messages in a second of all writers.
     :param read_seconds: how often the readers ask for news.
+    :param first_writer: the number of the first writer, which is in its bodies.
+    :param prepare: called before the load begins, when the group has a leader.
     """
 
     def __init__(
         self, group: ProcessGroup, *, writers: int = 4, rate: float = 400, body_max: int = 4096,
         topics: Sequence[str] = (TOPIC,), properties: dict[str, str] | None = None,
-        read_seconds: float = 0.1,
+        read_seconds: float = 0.1, first_writer: int = 0,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.group = group
+        self._prepare = prepare
         self.history = History()
         self.writers = [Writer(number, group.addresses(), self.history, topics=topics,
                                rate=rate / writers, body_max=body_max, properties=properties)
-                        for number in range(writers)]
+                        for number in range(first_writer, first_writer + writers)]
         #: How long after the last message all logs were equal, s.
         self.equal_after_s = 0.0
         #: The terms of the entries in the final logs, by place.
@@ -337,6 +341,7 @@ class LoadedGroup:
         self.group.__enter__()
         self.group.start()
         self.group.wait_for_leader()
+        self._prepare()
         for thread in (*self.writers, *self.readers):
             thread.start()
         self.wait_for_sends()
@@ -359,18 +364,26 @@ class LoadedGroup:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Send nothing in this block, which begins when all members have everything."""
+        try:
+            self.hold()
+            yield
+        finally:
+            self.release()
+
+    def hold(self) -> None:
+        """Send nothing until :meth:`release`; returns when all members have everything."""
         for writer in self.writers:
             writer.resting.clear()
             writer.held.set()
-        try:
-            wait_until("the writers have the answers of their last messages", lambda: all(
-                writer.resting.is_set() or writer.failure for writer in self.writers),
-                PATIENCE_SECONDS)
-            self.group.wait_until_equal()
-            yield
-        finally:
-            for writer in self.writers:
-                writer.held.clear()
+        wait_until("the writers have the answers of their last messages", lambda: all(
+            writer.resting.is_set() or writer.failure for writer in self.writers),
+            PATIENCE_SECONDS)
+        self.group.wait_until_equal()
+
+    def release(self) -> None:
+        """Send again."""
+        for writer in self.writers:
+            writer.held.clear()
 
     def recover(self) -> None:
         """Wait until messages are taken and all members have them."""

@@ -20,7 +20,8 @@ Four writers with up to 16 sends in flight each, and a reader at each broker, wo
     soak        for --hours, a member at random is killed every 2 to 5 min (--pause), among --rate
                 messages a second. Every --minutes their history is judged, and their files expire.
                 The memory, descriptors and files of our brokers are printed, and may grow only
-                within the bounds that tests/long/dledger_soak.py names
+                within the bounds that tests/long/dledger_soak.py names. With --keep, the same
+                command continues a run that was interrupted until it has taken --hours
 
 A killed broker is started again over its store. Each part has a new group; brokers that are not in
 ``--ours`` are Apache's, of --version; those of 5.3.3 are stopped by SIGTERM in place of a kill,
@@ -325,6 +326,8 @@ def main() -> int:
     parser.add_argument("--pause", default="120,300", metavar="LEAST,MOST",
                         help="seconds between two kills of soak (120,300)")
     args = parser.parse_args()
+    # The brokers end with this process, however it is told to end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = 0
     for name in args.parts or [*PARTS, TURNS]:
         with run_folder(args.keep, name) as folder:

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tests.history.records import History, Outcome, Read, Send
@@ -299,6 +299,11 @@ class Reader(threading.Thread):
         self._ended_ms = dict.fromkeys(self._next, 0.0)
         self._seconds = seconds
         self._over = threading.Event()
+
+    def begin_at(self, offsets: Mapping[str, int]) -> None:
+        """Begin at these offsets of the queues, by their names in a history, and not at 0."""
+        for topic, queue_id in self._next:
+            self._next[topic, queue_id] = offsets.get(queue_name(topic, queue_id), 0)
 
     def has_all_since(self, moment: float) -> bool:
         """Return whether it has come to the end of each queue after a moment, ms."""
