@@ -25,7 +25,7 @@ from twistmq.broker.api.topics import TIMER_TOPIC
 from twistmq.broker.api.wire import java_string_hash
 from twistmq.broker.api.wire import properties as names
 from twistmq.plugins.timer.delivery import Delivery
-from twistmq.plugins.timer.entered import UNKNOWN, offset_after_last
+from twistmq.plugins.timer.entered import UNKNOWN, is_in_log, offset_after_last
 from twistmq.plugins.timer.log_unit import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
@@ -282,7 +282,8 @@ class Enqueue:
         """Move an offset that lies outside of the queue into its range, without skipping a message.
 
         The queue may begin after the offset, because old messages were removed, or end before it;
-        see ``entered``.
+        see ``entered``. The offset stays if the queue will reach it when the rest of the log is
+        dispatched, because messages that are entered again are delivered twice.
         """
         store = self._broker.store
         min_offset = store.queues.min_offset(TIMER_TOPIC, 0)
@@ -296,6 +297,8 @@ class Enqueue:
                            count=min_offset - self.offset, topic=TIMER_TOPIC, least=min_offset,
                            offset=self.offset)
             self.offset = min_offset
+            return
+        if is_in_log(store, self._timer_log, self.offset - 1):
             return
         next_offset = offset_after_last(store, self._timer_log)
         corrected = max(min_offset, next_offset)

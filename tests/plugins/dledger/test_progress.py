@@ -6,8 +6,12 @@ and the next leader does the same work once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from twisted.logger import capturedLogs
+
+from tests.kernel_case import error_lines
 from tests.plugins.dledger.kernels import NAMES, TOPIC, KernelGroup, Machine
 from tests.plugins.dledger.test_group_broker import GroupCase
 from tests.plugins.pop.case import Popped, popped_of
@@ -46,6 +50,13 @@ REVIVE_TOPIC: Final = "rmq_sys_REVIVE_LOG_DefaultCluster"
 INVISIBLE_MS: Final = 5000
 #: In this time a leader that is cut off has given up, and its group has elected another one.
 ELECTED_SECONDS: Final = 12.0
+#: In this time, all members have saved the progress that they have or copied.
+SAVED_SECONDS: Final = 12.0
+
+
+def checkpoint_path(name: str) -> str:
+    """Return the path of the checkpoint of a member's ledger."""
+    return f"/store/dledger-{name}/checkpoint"
 
 
 class ProgressCase(GroupCase):
@@ -88,6 +99,31 @@ class ProgressCase(GroupCase):
         end = log.max_offset
         self.group.until(lambda: log.max_offset > end, "it writes nothing", 5.5)
 
+    def checkpoints(self) -> dict[str, bytes]:
+        """Return the file of each member that says how far its ledger is committed now."""
+        self.group.run(3)
+        return {name: self.group.machines[name].disk.read_file(checkpoint_path(name))
+                for name in NAMES}
+
+    def start_again(self, old: Mapping[str, bytes]) -> None:
+        """Kill all members, and start them with older checkpoints of their ledgers.
+
+        Until a leader tells them what is committed, their progress is beyond the ends of their
+        queues.
+        """
+        self.group.run(SAVED_SECONDS)
+        for name in NAMES:
+            self.group.kill(name)
+        with capturedLogs() as events:
+            for name, data in old.items():
+                self.group.machines[name].disk.write_file(checkpoint_path(name), data)
+                self.group.start(name)
+        for machine in self.group.alive:
+            self.assertLess(machine.kernel.store.dispatch.offset,
+                            machine.kernel.store.commit_log.max_offset)
+        self.assertEqual(error_lines(events), [])
+        self.leader = self.group.elect()
+
     def assert_everywhere(self, bodies: list[bytes], topic: str = TOPIC) -> None:
         """Check that all members have exactly these messages, each once."""
         self.group.until(lambda: all(
@@ -101,8 +137,8 @@ class ProgressCase(GroupCase):
 class TimedTests(ProgressCase):
     """Timed messages."""
 
-    def send_timed(self, delay_ms: int) -> None:
-        reply = self.group.send(self.leader, b"later", properties={"TIMER_DELAY_MS": str(delay_ms)})
+    def send_timed(self, delay_ms: int, body: bytes = b"later") -> None:
+        reply = self.group.send(self.leader, body, properties={"TIMER_DELAY_MS": str(delay_ms)})
         self.assertEqual((reply.code, reply.remark), (0, None))
 
     def test_the_next_leader_delivers_at_the_time(self) -> None:
@@ -122,6 +158,16 @@ class TimedTests(ProgressCase):
         self.cut_off_until_it_writes()
         self.replace_leader()
         self.assert_everywhere([b"later"])
+
+    def test_members_that_start_with_older_checkpoints_enter_nothing_twice(self) -> None:
+        """Neither a message that was delivered nor one that waits comes twice."""
+        self.send_timed(30_000, b"known")
+        old = self.checkpoints()
+        self.send_timed(1500, b"soon")
+        self.send_timed(20_000, b"late")
+        self.assert_everywhere([b"soon"])
+        self.start_again(old)
+        self.assert_everywhere([b"soon", b"late", b"known"])
 
 
 class LostTopicTests(ProgressCase):
@@ -216,6 +262,15 @@ class RetriedTests(ProgressCase):
         self.assert_everywhere([b"a"], RETRY)
         self.assertEqual(self.delivered(self.leader), (1, 1))
 
+    def test_members_that_start_with_older_checkpoints(self) -> None:
+        """A message that was delivered does not come again."""
+        old = self.checkpoints()
+        self.send_back()
+        self.assert_everywhere([b"a"], RETRY)
+        self.start_again(old)
+        self.assert_everywhere([b"a"], RETRY)
+        self.assertEqual(self.delivered(self.leader), (1, 1))
+
     def delivered(self, machine: Machine) -> tuple[int, int]:
         """Return the progress of the second delay level, as the broker reports it
         and in its file.
@@ -260,6 +315,18 @@ class PoppedTests(ProgressCase):
         self.assertEqual(set(popped), {b"kept", b"gone"})
         self.ack(popped[b"gone"])
         self.kill_leader()
+        self.assert_everywhere([b"kept"], POP_RETRY)
+
+    def test_members_that_start_with_older_checkpoints(self) -> None:
+        """A message that was revived or acknowledged is not revived again."""
+        old = self.checkpoints()
+        for body in (b"kept", b"gone"):
+            self.send(body)
+        popped = {each.body: each for each in self.pop()}
+        self.ack(popped[b"gone"])
+        self.assert_everywhere([b"kept"], POP_RETRY)
+        self.start_again(old)
+        self.group.run(2 * INVISIBLE_MS / 1000)
         self.assert_everywhere([b"kept"], POP_RETRY)
 
     def test_an_acknowledgement_that_the_group_has_not_agreed_on_yet(self) -> None:
@@ -351,6 +418,17 @@ class TransactionTests(ProgressCase):
         self.commit(half)
         self.group.run(1)
         self.kill_leader()
+        peer = self.producer()
+        self.group.run(6)
+        self.assertEqual(questions(peer), [])
+        self.assert_everywhere([b"half"])
+
+    def test_members_that_start_with_older_checkpoints(self) -> None:
+        """The next leader does not ask about a transaction that has ended."""
+        old = self.checkpoints()
+        self.commit(self.send_half())
+        self.assert_everywhere([b"half"])
+        self.start_again(old)
         peer = self.producer()
         self.group.run(6)
         self.assertEqual(questions(peer), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 from twisted.logger import capturedLogs
@@ -317,6 +318,50 @@ class BeyondTests(TimerTestCase):
         lines = error_lines(events)
         self.assertIn("10 messages are entered again", lines[0])
         self.assertRegex(lines[1], "^4 messages of .*-0 that were due before .* not delivered")
+
+    def test_messages_that_are_not_in_the_queue_yet(self) -> None:
+        """An offset that the rest of the log explains stays, and one beyond the log does not."""
+        store, enqueue = self.box.kernel.store, self.service.enqueue
+        self.send(b"entered", TIMER_DELAY_MS="8500")
+        self.turn()
+        # From now on, messages wait in the log until replicas have them.
+        store.dispatch.advance_confirm_offset(store.commit_log.max_offset)
+        self.send(b"1", TIMER_DELAY_MS="8500")
+        self.send(b"not timed")
+        self.send(b"2", TIMER_DELAY_MS="8500")
+        self.assertEqual(store.queues.max_offset(TIMER_TOPIC, 0), 1)
+        for offset in (2, 3):
+            enqueue.offset = offset
+            enqueue.correct_offset()
+            self.assertEqual(enqueue.offset, offset)
+        # Units of messages that wait shorten the search.
+        timer_log = self.service.timer_log
+        unit = timer_log.unit(0)
+        assert unit is not None
+        for log_offset, size in list(store.raw.messages(store.dispatch.offset))[::2]:
+            timer_log.write([(timer_log.end, unit._replace(
+                log_offset=log_offset, message_size=size))])
+            enqueue.correct_offset()
+            self.assertEqual(enqueue.offset, 3)
+        enqueue.offset = 4
+        with capturedLogs() as events:
+            enqueue.correct_offset()
+        self.assertEqual((enqueue.offset, len(error_lines(events))), (1, 1))
+
+    def test_a_log_that_cannot_be_read_explains_no_offset(self) -> None:
+        """The offset is corrected; dispatching reports the fault of the log."""
+        store, enqueue = self.box.kernel.store, self.service.enqueue
+        store.dispatch.advance_confirm_offset(0)
+        self.send(b"waits", TIMER_DELAY_MS="8500")
+
+        def read_record(offset: int) -> bytes:
+            raise OSError(errno.EIO, "bad sector")
+
+        self.patch(store.commit_log, "read_record", read_record)
+        enqueue.offset = 1
+        with capturedLogs() as events:
+            enqueue.correct_offset()
+        self.assertEqual((enqueue.offset, len(error_lines(events))), (0, 1))
 
     def test_messages_that_are_gone(self) -> None:
         """Messages that no longer exist are counted."""
