@@ -84,6 +84,10 @@ class Dequeue:
         """Continue after a start."""
         self._done_ms = read_ms
 
+    def begin_again(self) -> None:
+        """Begin the slot that is being delivered again, because its chain has changed."""
+        self._work = None
+
     def pass_to(self, read_ms: int) -> None:
         """Forget slots before a time, because another broker has delivered them."""
         self._work = None

@@ -14,7 +14,7 @@ Source: TimerMessageStore.enqueue, doEnqueue, TimerEnqueuePutService @5.3.3.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -90,6 +90,8 @@ class Enqueue:
         #: Messages before this queue offset count as delivered if they were due before this time,
         #: Unix ms; and the number of such messages.
         self._passed_end = self._passed_ms = self._passed_count = 0
+        #: The position of the first unit whose message the store has lost; None without one.
+        self._lost_position: int | None = None
         #: Ticks before this one had been delivered at the start, Unix ms.
         self._saved_read_ms = 0
 
@@ -112,6 +114,7 @@ class Enqueue:
         self.ready_ms = min(read_ms, self.write_ms)
         # This must precede further stores, which could make the queue as long as the offset.
         self.correct_offset()
+        self.forget_lost()
 
     def advance(self, now_ms: int) -> None:
         """Note which ticks are over; a clock that is set back has no effect."""
@@ -183,6 +186,7 @@ class Enqueue:
             enter, or if the log cannot be written.
         """
         self.correct_offset()
+        self.forget_lost()
         entries = self._broker.store.queues.entries(TIMER_TOPIC, 0, self.offset, count)
         if not entries:
             return None
@@ -283,7 +287,8 @@ class Enqueue:
 
         The queue may begin after the offset, because old messages were removed, or end before it;
         see ``entered``. The offset stays if the queue will reach it when the rest of the log is
-        dispatched, because messages that are entered again are delivered twice.
+        dispatched, because messages that are entered again are delivered twice. Otherwise
+        :meth:`forget_lost` must follow before anything is entered or delivered.
         """
         store = self._broker.store
         min_offset = store.queues.min_offset(TIMER_TOPIC, 0)
@@ -300,20 +305,42 @@ class Enqueue:
             return
         if is_in_log(store, self._timer_log, self.offset - 1):
             return
-        next_offset = offset_after_last(store, self._timer_log)
+        next_offset, self._lost_position = offset_after_last(store, self._timer_log)
         corrected = max(min_offset, next_offset)
         if next_offset == UNKNOWN:
             # Nothing shows which messages were entered: due ones count as delivered up to the time
             # that was saved.
             self._passed_end, self._passed_count = max_offset, 0
             self._passed_ms = max(self._saved_read_ms, self.ready_ms)
-            self._wheel.forget()
-            self._metrics.recount({})
         self.log.error("timed messages continue at {corrected}: the saved offset was {offset}, the "
                        "timer topic has {least} to {most}; {count} messages are entered again",
                        corrected=corrected, offset=self.offset, least=min_offset, most=max_offset,
                        count=max_offset - corrected)
         self.offset = corrected
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether :meth:`forget_lost` has work."""
+        return self._lost_position is not None
+
+    def forget_lost(self) -> None:
+        """Forget the units of lost messages, which would deliver whatever takes their places.
+
+        Blocks. No other thread may use the timer log.
+        """
+        position, self._lost_position = self._lost_position, None
+        if position is None:
+            return
+        waiting = set(self._wheel.slots)
+        self._wheel.forget()
+        counts: Counter[int] = Counter()
+        for at, unit in self._timer_log.units(self._timer_log.begin, position):
+            if self._wheel.floor_ms(unit.slot_ms) in waiting:
+                self._wheel.add(at, unit)
+                counts[unit.topic_hash] += unit.change
+        self._metrics.recount(counts)
+        self._recalls.clear()
+        self._timer_log.truncate(position)
 
     def _is_passed(self, message: StoredMessage, due_ms: int) -> bool:
         """Whether a message counts as delivered after the offset was corrected."""

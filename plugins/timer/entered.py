@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from twistmq.broker.api import StoreError, decode_record
 from twistmq.broker.api.errors import StoreDamaged
 from twistmq.broker.api.topics import TIMER_TOPIC
+from twistmq.plugins.timer.log_unit import UNIT_SIZE
 
 if TYPE_CHECKING:
     from twistmq.broker.api.store import MessageStore
@@ -49,17 +50,19 @@ def _queue_offset(data: bytes) -> int:
     return message.queue_offset if message.topic == TIMER_TOPIC else UNKNOWN
 
 
-def offset_after_last(store: MessageStore, timer_log: TimerLog) -> int:
-    """Return the queue offset after the last timer-topic message that the log has, or UNKNOWN.
+def offset_after_last(store: MessageStore, timer_log: TimerLog) -> tuple[int, int]:
+    """Find the last unit whose message is in the timer topic.
 
     Messages are entered in the order of the topic, so all earlier messages were entered as well.
+
+    :returns: the queue offset after its message, or UNKNOWN; and the position after the unit.
     """
-    for unit in islice(timer_log.units_from_end(), _LOOK_COUNT):
+    for position, unit in islice(timer_log.units_from_end(), _LOOK_COUNT):
         offset = queue_offset_of(store, unit)
         if offset != UNKNOWN and (
                 store.queues.commit_log_offset(TIMER_TOPIC, 0, offset) == unit.log_offset):
-            return offset + 1
-    return UNKNOWN
+            return offset + 1, position + UNIT_SIZE
+    return UNKNOWN, timer_log.begin
 
 
 def is_in_log(store: MessageStore, timer_log: TimerLog, queue_offset: int) -> bool:
@@ -71,7 +74,7 @@ def is_in_log(store: MessageStore, timer_log: TimerLog, queue_offset: int) -> bo
     log = store.commit_log
     begin = max(store.dispatch.offset, log.min_offset)
     try:
-        for unit in islice(timer_log.units_from_end(), 1):
+        for _, unit in islice(timer_log.units_from_end(), 1):
             data = log.read_record(unit.log_offset) if unit.log_offset >= begin else None
             if data is not None and UNKNOWN < _queue_offset(data) <= queue_offset:
                 begin = unit.log_offset - log.head_size

@@ -110,7 +110,7 @@ class TimerService:
         self._is_failing = False
         self._rates = Rates()
         self._progress = SettledProgress(store, TimerCheckpoint())
-        #: Whether the broker still has to return to the settled progress.
+        #: Whether the broker has to return to the settled progress first, or to forget lost messages.
         self._goes_back = False
 
     # --- start
@@ -326,11 +326,25 @@ class TimerService:
         # This must precede further stores, which could make the queue as long as the offset.
         self.enqueue.correct_offset()
         settled, current = self._progress.settled, self._values()
-        if self._is_stopped or self._broker.store.dispatch.confirm_follows or (
+        if self._is_stopped:
+            return
+        if self._broker.store.dispatch.confirm_follows or (
                 self.enqueue.is_whole and _progress_of(settled) == _progress_of(current)):
+            if self.enqueue.has_lost:
+                self._goes_back = True
+                self._lock.run(self._forget_lost)
             return
         self._goes_back = True
         self._lock.run(self._go_back)
+
+    def _forget_lost(self) -> Deferred[None] | None:
+        """Forget messages that were entered and cut, and save that; no other save is under way."""
+        self._goes_back = False
+        self.dequeue.begin_again()
+        self.enqueue.forget_lost()
+        # The values that wait name units that do not exist any more.
+        self._progress.reset(self._values())
+        return self._save(RUNNING) if self.enqueue.is_whole else None
 
     def _go_back(self) -> None:
         """Continue like a broker that was killed at the settled progress, and search the later log.

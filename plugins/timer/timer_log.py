@@ -187,16 +187,17 @@ class TimerLog:
                 return
             position = following
 
-    def units_from_end(self) -> Iterator[LogUnit]:
-        """Read the units, the last one first."""
+    def units_from_end(self) -> Iterator[tuple[int, LogUnit]]:
+        """Read the units with their positions, the last one first."""
         per_file = (self.file_size - BLANK_SIZE_MIN) // UNIT_SIZE
         end = self.end
         while end > self.begin:
             start = (end - 1) - (end - 1) % self.file_size
             for number in reversed(range(min((end - start) // UNIT_SIZE, per_file))):
-                unit = self.unit(start + number * UNIT_SIZE)
+                position = start + number * UNIT_SIZE
+                unit = self.unit(position)
                 if unit is not None:
-                    yield unit
+                    yield position, unit
             end = start
 
     # --- cutting and closing

@@ -387,3 +387,26 @@ class BeyondTests(TimerTestCase):
         self.assertEqual(self.service.enqueue.offset, 4)
         self.successResultOf(store.log_cut.truncate(end))
         self.assertEqual(self.service.enqueue.offset, 1)
+
+    def test_what_a_cut_has_removed_is_not_delivered(self) -> None:
+        """Later messages at the same places come once, at their times, and also after a kill."""
+        store = self.box.kernel.store
+        self.send(b"kept", TIMER_DELAY_MS="8500")
+        end = store.commit_log.max_offset
+        for number in range(3):
+            self.send(b"lost %d" % number, TIMER_DELAY_MS=str(3500 + 5000 * (number % 2)))
+        self.turn()
+        self.save()
+        self.successResultOf(store.log_cut.truncate(end))
+        self.assertEqual((self.service.wheel.count, self.service.metrics.count("T")), (1, 1))
+        values = TimerCheckpoint.decode(self.disk.read_file(CHECK))
+        self.assertEqual((values.last_timer_log_flush_position, values.last_timer_queue_offset),
+                         (UNIT_SIZE, 1))
+        for number in range(3):
+            self.send(b"newer%d" % number, TIMER_DELAY_MS="8500")
+        self.turns(5000)
+        self.assertEqual((self.bodies(), self.service.wheel.count), ([], 4))
+        self.save()
+        self.after_kill()
+        self.turns(12_000)
+        self.assertEqual(self.bodies(), [b"kept", b"newer0", b"newer1", b"newer2"])
