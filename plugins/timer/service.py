@@ -110,7 +110,8 @@ class TimerService:
         self._is_failing = False
         self._rates = Rates()
         self._progress = SettledProgress(store, TimerCheckpoint())
-        #: Whether the broker has to return to the settled progress first, or to forget lost messages.
+        #: Whether the broker still has to return to the settled progress, or to forget lost
+        #: messages.
         self._goes_back = False
 
     # --- start
